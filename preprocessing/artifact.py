@@ -1,0 +1,210 @@
+"""Directories that are whole or absent.
+
+An artefact is built in a hidden sibling directory, its ``manifest.json`` is written last, and a rename publishes it.
+An unfinished build is continued only by a build of the same fingerprint (settings and inputs); any other starts afresh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from preprocessing.errors import ArtifactError, InputError, UsageError
+
+__all__ = ["Build", "build", "code_version", "fingerprint", "hash_file", "read_manifest", "verify", "write_json"]
+
+MANIFEST = "manifest.json"
+SCHEMA_VERSION = 1
+_FINGERPRINT = "fingerprint"
+
+
+def code_version() -> str:
+    """The version of the installed distribution."""
+    try:
+        return version("rgrl")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def fingerprint(*parts: object) -> str:
+    """sha256 of the parts' canonical JSON: equal settings and inputs have equal fingerprints."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    """sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write ``value`` under a temporary name, flush it to disk, and rename: readers see the old text or the new."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=2, allow_nan=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_manifest(path: Path, kind: str) -> dict[str, Any]:
+    """The manifest of the artefact at ``path``; ``ArtifactError`` if it is absent, damaged, or of another kind."""
+    expected = f"a whole {kind.replace('_', ' ')} (a directory with a {MANIFEST})"
+    file = path / MANIFEST
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ArtifactError("there is no artefact here", given=path, expected=expected, where=str(path)) from None
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"the manifest cannot be read ({error})", expected=expected, where=str(file)) from error
+    if not isinstance(manifest, dict) or manifest.get("kind") != kind:
+        found = manifest.get("kind") if isinstance(manifest, dict) else type(manifest).__name__
+        raise ArtifactError("this is another kind of artefact", given=found, expected=kind, where=str(path))
+    if manifest.get("schema_version") != SCHEMA_VERSION:
+        raise ArtifactError(
+            "the artefact has another schema version",
+            given=manifest.get("schema_version"),
+            expected=str(SCHEMA_VERSION),
+            remedy="make it again with this version of rgrl",
+            where=str(path),
+        )
+    return manifest
+
+
+def verify(path: Path, kind: str) -> None:
+    """Read every file named in the manifest and compare its hash; ``ArtifactError`` names the first that differs."""
+    for name, digest in read_manifest(path, kind)["files"].items():
+        file = path / name
+        if not file.is_file() or hash_file(file) != digest:
+            raise ArtifactError(
+                "a file is missing or its content changed",
+                expected=f"sha256 {digest}",
+                remedy="make the artefact again",
+                where=str(file),
+            )
+
+
+@dataclass(frozen=True)
+class Build:
+    """An artefact in the making: write under ``path``, then call ``publish``."""
+
+    path: Path
+    target: Path
+    kind: str
+    fingerprint: str
+    resumed: bool
+
+    def publish(self, manifest: dict[str, Any], *, replace: bool = False) -> dict[str, Any]:
+        """Hash the files, write the manifest last, and rename the directory to its final name."""
+        (self.path / _FINGERPRINT).unlink(missing_ok=True)
+        files = {
+            str(file.relative_to(self.path)): hash_file(file)
+            for file in sorted(self.path.rglob("*"))
+            if file.is_file() and file.name != MANIFEST
+        }
+        whole = {
+            "schema_version": SCHEMA_VERSION,
+            "kind": self.kind,
+            "fingerprint": self.fingerprint,
+            "code_version": code_version(),
+            "created_at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "content_hash": fingerprint(files),
+            **manifest,
+            "files": files,
+        }
+        write_json(self.path / MANIFEST, whole)
+        _publish(self.path, self.target, replace=replace)
+        return whole
+
+
+@contextlib.contextmanager
+def build(target: Path, kind: str, identity: str) -> Iterator[Build]:
+    """Build the artefact ``target`` of ``kind``; ``identity`` is the fingerprint of its settings and inputs.
+
+    One process at a time: a second build of the same target raises ``UsageError`` at once. After an ``InputError``
+    nothing is left; after any other failure, or a kill, the unfinished directory stays for the next build to continue
+    (``Build.resumed`` tells). Leaving without ``publish`` keeps the target as it was.
+    """
+    target = target.absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.parent / f".{target.name}.partial"
+    with _locked(target):
+        _recover(target)
+        resumed = _read_text(partial / _FINGERPRINT) == identity
+        if not resumed:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            (partial / _FINGERPRINT).write_text(identity)
+        try:
+            yield Build(partial, target, kind, identity, resumed)
+        except InputError:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None
+
+
+def _recover(target: Path) -> None:
+    """Undo the half of a replacement that a kill left behind."""
+    old = target.parent / f".{target.name}.old"
+    if old.exists():
+        if target.exists():
+            shutil.rmtree(old)
+        else:
+            old.rename(target)
+
+
+def _publish(partial: Path, target: Path, *, replace: bool) -> None:
+    old = target.parent / f".{target.name}.old"
+    if target.exists():
+        if not replace:
+            raise UsageError(
+                "the output exists already", given=target, expected="a path that does not exist", remedy="name another"
+            )
+        target.rename(old)
+    partial.rename(target)
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    lock = target.parent / f".{target.name}.lock"
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(
+                "another process is building this artefact",
+                given=target,
+                expected="one builder at a time",
+                remedy="wait for it to end, or stop it, and run the same command again",
+            ) from None
+        yield

@@ -1,0 +1,240 @@
+"""Reading a graph bundle: everything after ingest goes through here.
+
+Row order is the order of the external ids, ascending (integers by value, strings by their UTF-8 bytes), so the same
+tables give the same bundle whatever the order of their rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from preprocessing.artifact import read_manifest
+from preprocessing.errors import ArtifactError
+from preprocessing.ids import IdMap
+
+__all__ = [
+    "BUNDLE",
+    "DEGREE_WEIGHTS",
+    "PPR",
+    "Bundle",
+    "DegreeWeights",
+    "DenseFeatures",
+    "Labels",
+    "PprRows",
+    "SparseFeatures",
+    "Topology",
+]
+
+BUNDLE, PPR, DEGREE_WEIGHTS = "graph_bundle", "ppr_rows", "degree_weights"
+
+Int64Array = npt.NDArray[np.int64]
+IntArray = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+Float32Array = npt.NDArray[np.float32]
+Float64Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """CSR adjacency without self-loops or duplicates; row i lists the nodes that i hears from, ascending."""
+
+    indptr: Int64Array
+    indices: IntArray
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def num_arcs(self) -> int:
+        """Stored entries: twice the edges of an undirected graph."""
+        return int(self.indptr[-1])
+
+    def degrees(self) -> Int64Array:
+        """Entries a row, [N]."""
+        return np.diff(self.indptr)
+
+    def neighbors(self, row: int) -> IntArray:
+        return self.indices[self.indptr[row] : self.indptr[row + 1]]
+
+
+@dataclass(frozen=True)
+class DenseFeatures:
+    """values [N, F], float16 or float32, memory-mapped."""
+
+    values: npt.NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.values.shape[0], self.values.shape[1]
+
+
+@dataclass(frozen=True)
+class SparseFeatures:
+    """The same in CSR: columns ascending in a row, no stored zeros, memory-mapped."""
+
+    indptr: Int64Array
+    indices: npt.NDArray[np.int32]
+    values: npt.NDArray[Any]
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """codes [N] int64, −1 where a node has none, into ``names``."""
+
+    codes: Int64Array
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class PprRows:
+    """Top-K rows of S, largest first: neighbors [N, K] (−1 past the count), scores [N, K], count [N], exact [N]."""
+
+    neighbors: Int64Array
+    scores: Float32Array
+    count: npt.NDArray[np.int32]
+    exact: npt.NDArray[np.bool_]
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class DegreeWeights:
+    """degree [N], weight [N], probability [N] (sums to 1)."""
+
+    degree: Int64Array
+    weight: Float64Array
+    probability: Float64Array
+    settings: dict[str, Any]
+
+
+class Bundle:
+    """A graph bundle on disk, opened for reading; arrays are memory-mapped where their format allows."""
+
+    def __init__(self, path: Path | str) -> None:
+        """``ArtifactError`` when ``path`` holds no whole bundle."""
+        self.path = Path(path)
+        self.manifest = read_manifest(self.path, BUNDLE)
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.manifest["counts"]["nodes"])
+
+    @property
+    def content_hash(self) -> str:
+        return str(self.manifest["content_hash"])
+
+    @cached_property
+    def ids(self) -> IdMap:
+        return IdMap.open(self.path)
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The adjacency that messages follow, by the direction policy of ingest."""
+        return self._topology(self.path / "topology")
+
+    @cached_property
+    def symmetric(self) -> Topology:
+        """The undirected adjacency: degrees, PPR and ``connected`` are meant on it."""
+        directory = self.path / "topology" / "symmetric"
+        return self._topology(directory) if directory.is_dir() else self.topology
+
+    @cached_property
+    def features(self) -> DenseFeatures | SparseFeatures | None:
+        """Node features, or None for a graph of topology alone."""
+        directory = self.path / "features"
+        match self.manifest["features"]["layout"]:
+            case "none":
+                return None
+            case "dense":
+                return DenseFeatures(self._array(directory / "dense.npy"))
+            case _:
+                return SparseFeatures(
+                    self._array(directory / "indptr.npy"),
+                    self._array(directory / "indices.npy"),
+                    self._array(directory / "values.npy"),
+                    (self.num_nodes, int(self.manifest["features"]["columns"])),
+                )
+
+    @cached_property
+    def labels(self) -> Labels | None:
+        """Labels, for evaluation only; training never calls this."""
+        file = self.path / "labels.parquet"
+        if not file.exists():
+            return None
+        column = pq.read_table(file, columns=["label"])["label"].combine_chunks().cast(pa.string())
+        encoded = column.dictionary_encode()
+        names = [str(name) for name in encoded.dictionary.to_pylist()]
+        order = sorted(names, key=_natural)
+        position = np.array([order.index(name) for name in names] or [0], dtype=np.int64)
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        return Labels(np.where(codes < 0, -1, position[codes]), order)
+
+    def ppr(self, top_k: int | None = None) -> PprRows:
+        """PPR rows, the first ``top_k`` of each (default: all there are); ``ArtifactError`` if there are not enough."""
+        manifest = self._derived(PPR, "ppr")
+        stored = int(manifest["settings"]["top_k"])
+        k = stored if top_k is None else top_k
+        if k > stored:
+            raise ArtifactError(
+                "the bundle's PPR rows are too short",
+                given=f"top_k = {k}",
+                expected=f"at most the {stored} stored",
+                remedy=f"rgrl preprocess {self.path} --top-k {k}",
+                where=str(self.path / "ppr"),
+            )
+        table = pq.read_table(sorted((self.path / "ppr").glob("part-*.parquet")), memory_map=True)
+        return PprRows(
+            _fixed(table["neighbors"], stored)[:, :k].astype(np.int64),
+            _fixed(table["scores"], stored)[:, :k].astype(np.float32),
+            np.minimum(table["count"].to_numpy(), k).astype(np.int32),
+            table["exact"].to_numpy(),
+            manifest["settings"],
+        )
+
+    def degree_weights(self) -> DegreeWeights:
+        """Anchor weights as written by preprocess."""
+        manifest = self._derived(DEGREE_WEIGHTS, "degree_weights")
+        table = pq.read_table(sorted((self.path / "degree_weights").glob("part-*.parquet")), memory_map=True)
+        return DegreeWeights(
+            table["degree"].to_numpy(),
+            table["weight"].to_numpy(),
+            table["probability"].to_numpy(),
+            manifest["settings"],
+        )
+
+    def _derived(self, kind: str, name: str) -> dict[str, Any]:
+        try:
+            return read_manifest(self.path / name, kind)
+        except ArtifactError as error:
+            error.remedy = f"rgrl preprocess {self.path}"
+            raise
+
+    def _topology(self, directory: Path) -> Topology:
+        return Topology(self._array(directory / "indptr.npy"), self._array(directory / "indices.npy"))
+
+    def _array(self, file: Path) -> npt.NDArray[Any]:
+        try:
+            array: npt.NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise ArtifactError(
+                f"the array cannot be read ({error})", where=str(file), remedy="make the bundle again"
+            ) from error
+        return array
+
+
+def _natural(name: str) -> tuple[int, int, str]:
+    """Numbers by value before words by letter: class 2 comes before class 10."""
+    return (0, int(name), name) if name.lstrip("-").isdigit() else (1, 0, name)
+
+
+def _fixed(column: pa.ChunkedArray, width: int) -> npt.NDArray[Any]:
+    chunks = [chunk.flatten().to_numpy() for chunk in column.chunks]
+    return (np.concatenate(chunks) if chunks else np.empty(0)).reshape(-1, width)

@@ -1,0 +1,104 @@
+"""Settings of the preprocessing stages, checked where they enter: a job's JSON, a command line, a Python call."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "DegreeWeightSettings",
+    "IngestSettings",
+    "NpzSource",
+    "PprSettings",
+    "PreprocessSettings",
+    "PygSource",
+    "Settings",
+    "TableSource",
+]
+
+
+class Settings(BaseModel):
+    """Base of every settings class: immutable, and an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class TableSource(Settings):
+    """Node and edge tables, Parquet or CSV by suffix; a directory is read as its parts in natural order."""
+
+    kind: Literal["tables"] = "tables"
+    edges: str = Field(description="Edge table.")
+    nodes: str | None = Field(None, description="Node table; without one the nodes are the ids that edges name.")
+    node_id: str | None = Field(None, description="Id column of the node table; default `id`, `node_id` or the first.")
+    source: str | None = Field(
+        None, description="Source column; default `source`, `src`, `from` or the edge table's first."
+    )
+    target: str | None = Field(None, description="Target column; default `target`, `dst`, `to` or the second.")
+    features: list[str] | None = Field(
+        None,
+        description=(
+            "Feature columns: numbers, fixed-length lists of numbers, or lists of word numbers (integers). "
+            "Default: every such column that is neither id nor label."
+        ),
+    )
+    label: str | None = Field(None, description="Label column; default `label` or `y` where there is one.")
+
+
+class NpzSource(Settings):
+    """The gnn-benchmark layout: `adj_*` and `attr_*` in CSR parts, `labels`. Nothing is unpickled."""
+
+    kind: Literal["npz"] = "npz"
+    path: str
+    relation: str | None = Field(None, description="Which `adj_<relation>_*` group of a multiplex file.")
+
+
+class PygSource(Settings):
+    """A PyTorch Geometric dataset by name, as `Planetoid:Cora`, `Amazon:Photo` or `WikiCS`."""
+
+    kind: Literal["pyg"] = "pyg"
+    name: str
+    root: str = Field(description="Where PyG keeps its downloads.")
+
+
+Source = Annotated[TableSource | NpzSource | PygSource, Field(discriminator="kind")]
+
+
+class IngestSettings(Settings):
+    """How tables become topology and features.
+
+    ``direction``: `undirected` adds the reverse of every edge; `directed` lets a target hear from its sources only;
+    `reverse` flips every edge first. Duplicate edges and self-loops are dropped and counted under every policy.
+    """
+
+    source: Source
+    direction: Literal["undirected", "directed", "reverse"] = "undirected"
+    feature_dtype: Literal["float32", "float16"] = "float32"
+
+
+class PprSettings(Settings):
+    """Rows of S = Σ t(1−t)^k T^k, T = D^{-1/2} A D^{-1/2}, cut to their K largest entries."""
+
+    top_k: int = Field(16, ge=1, le=1024)
+    teleport: float = Field(0.15, gt=0, lt=1)
+    self_loops: bool = Field(True, description="Add self-loops to A first, as GDC does.")
+    include_self: bool = Field(True, description="Keep the node itself among its K.")
+    epsilon: float = Field(1e-4, gt=0, lt=1, description="First push threshold, in units of sqrt(degree).")
+    epsilon_floor: float = Field(1e-7, gt=0, lt=1, description="Threshold below which an unproved row stays unproved.")
+    edge_budget: int = Field(20_000_000, ge=1, description="Edge visits a row may cost before it stays unproved.")
+
+
+class DegreeWeightSettings(Settings):
+    """w = min(1, alpha^log(degree+1) + beta); anchors are drawn in proportion to w."""
+
+    alpha: float = Field(0.9, gt=0, le=1)
+    beta: float = Field(0.1, ge=0, le=1)
+
+
+class PreprocessSettings(Settings):
+    """PPR rows and degree weights of a bundle."""
+
+    ppr: PprSettings = PprSettings()
+    degree_weights: DegreeWeightSettings = DegreeWeightSettings()
+    threads: int | None = Field(None, ge=1, le=1024, description="Default: every core.")
+    shard_rows: int = Field(65_536, ge=1, description="Rows a shard; a killed run loses at most the shards in work.")

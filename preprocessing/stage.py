@@ -1,0 +1,145 @@
+"""How a stage of the pipeline runs as a process of its own.
+
+``python -m <package> <stage> SPEC.json`` reads its settings from a JSON file, appends events as JSON lines to the file
+named by ``RGRL_EVENTS``, and ends with a documented exit code. The command line and the job scheduler both start stages
+this way and no other; neither imports what a stage imports.
+
+Events: ``{"time", "event", "stage", …}`` with ``event`` one of
+
+* ``progress``  ``done total unit rate eta_s``
+* ``metrics``   ``step values``
+* ``warning``   ``code message``
+* ``result``    ``summary`` (last event of a success)
+* ``error``     ``error`` (``RgrlError.as_dict``; last event of a failure)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from pydantic import ValidationError
+
+from preprocessing.errors import Interrupted, RgrlError, UsageError
+
+__all__ = ["Emitter", "StageMain", "run_stage", "usage_error"]
+
+EVENTS_VARIABLE = "RGRL_EVENTS"
+PROGRESS_INTERVAL_S = 0.2
+
+
+class Emitter:
+    """Appends events to a file; without one (plain use from Python) events are dropped, warnings go to stderr."""
+
+    def __init__(self, stage: str, path: Path | None = None) -> None:
+        self.stage = stage
+        self._file: IO[str] | None = None if path is None else path.open("a", encoding="utf-8", buffering=1)
+        self._started: tuple[str, float, int] | None = None
+        self._last = 0.0
+
+    def progress(self, done: int, total: int, unit: str) -> None:
+        """Report ``done`` of ``total``; at most five events a second, the first and last always."""
+        now = time.monotonic()
+        if self._started is None or self._started[0] != unit or done < self._started[2]:
+            self._started = (unit, now, done)
+            self._last = 0.0
+        if done < total and now - self._last < PROGRESS_INTERVAL_S:
+            return
+        self._last = now
+        _, began, first = self._started
+        rate = (done - first) / (now - began) if now > began else 0.0
+        eta_s = (total - done) / rate if rate > 0 else None
+        self._emit("progress", done=done, total=total, unit=unit, rate=rate, eta_s=eta_s)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Report figures of one step or epoch; non-finite values become null."""
+        finite = {name: value if abs(value) < float("inf") else None for name, value in values.items()}
+        self._emit("metrics", step=step, values=finite)
+
+    def warning(self, code: str, message: str) -> None:
+        """Report something the user should know that does not stop the stage."""
+        self._emit("warning", code=code, message=message)
+        if self._file is None:
+            print(f"warning: {message}", file=sys.stderr)
+
+    def result(self, summary: Mapping[str, Any]) -> None:
+        """Report the success of the whole stage."""
+        self._emit("result", summary=dict(summary))
+
+    def error(self, error: RgrlError) -> None:
+        """Report the failure of the whole stage."""
+        self._emit("error", error=error.as_dict())
+
+    def _emit(self, event: str, **fields: Any) -> None:
+        if self._file is not None:
+            moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            line = {"time": moment, "event": event, "stage": self.stage, **fields}
+            self._file.write(json.dumps(line, allow_nan=False, default=str) + "\n")
+
+
+StageMain = Callable[[dict[str, Any], Emitter], Mapping[str, Any]]
+
+
+def run_stage(stages: Mapping[str, StageMain], argv: list[str]) -> int:
+    """Run ``stages[argv[0]]`` on the JSON file ``argv[1]``; the answer is the process's exit code.
+
+    A stage takes the spec and an emitter and returns its summary. SIGTERM and SIGINT raise ``Interrupted`` inside it.
+    """
+    if len(argv) != 2 or argv[0] not in stages:
+        print(f"usage: {{{'|'.join(stages)}}} SPEC.json", file=sys.stderr)
+        return UsageError.exit_code
+    stage, spec_path = argv
+    events = os.environ.get(EVENTS_VARIABLE)
+    emitter = Emitter(stage, Path(events) if events else None)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
+    try:
+        try:
+            spec = json.loads(Path(spec_path).read_text(encoding="utf-8"))
+            emitter.result(stages[stage](spec, emitter))
+        except ValidationError as error:
+            raise usage_error(error) from error
+    except RgrlError as error:
+        emitter.error(error)
+        print(error.text(), file=sys.stderr)
+        return error.exit_code
+    except MemoryError as error:
+        return _unexpected(emitter, error, "out_of_memory", "the stage ran out of memory")
+    except Exception as error:
+        return _unexpected(emitter, error, "internal", f"{type(error).__name__}: {error}")
+    return 0
+
+
+def usage_error(error: ValidationError, prefix: str = "") -> UsageError:
+    """The first fault of a settings object as one ``UsageError`` with its JSON pointer."""
+    first = error.errors(include_url=False)[0]
+    pointer = prefix + "".join(f"/{part}" for part in first["loc"])
+    return UsageError(
+        f"setting {pointer.strip('/').replace('/', '.') or 'document'}: {first['msg']}",
+        given=first.get("input"),
+        pointer=pointer,
+        remedy="correct the setting; nothing was started",
+    )
+
+
+def _unexpected(emitter: Emitter, error: BaseException, code: str, message: str) -> int:
+    traceback.print_exception(error)
+    failure = RgrlError(message, remedy="see the log for the traceback")
+    failure.code = code
+    emitter.error(failure)
+    return failure.exit_code
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise Interrupted(
+        f"interrupted by {signal.Signals(number).name}", remedy="run the same command again: it continues"
+    )

@@ -1,0 +1,1 @@
+"""The service: jobs, embedding lookup, nearest neighbours, client, command line and page."""

@@ -1,0 +1,20 @@
+"""Shared by every test: where the real graphs are, and caches that do not depend on the caller's home."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".venv" / "numba-cache"))
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real graphs; tests that use it carry the mark ``realdata``."""
+    folder = Path(os.environ.get("RGRL_DATA_DIR", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real graphs at {folder}; name their folder with RGRL_DATA_DIR")
+    return folder

@@ -1,0 +1,1 @@
+"""RGRL training, inference and evaluation over a graph bundle."""
