@@ -116,7 +116,7 @@ class Build:
         """Hash the files, write the manifest last, and rename the directory to its final name."""
         (self.path / _FINGERPRINT).unlink(missing_ok=True)
         files = {
-            str(file.relative_to(self.path)): hash_file(file)
+            str(file.relative_to(self.path)): _hash_and_flush(file)
             for file in sorted(self.path.rglob("*"))
             if file.is_file() and file.name != MANIFEST
         }
@@ -158,6 +158,13 @@ def build(target: Path, kind: str, identity: str) -> Iterator[Build]:
         except InputError:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+
+
+def _hash_and_flush(path: Path) -> str:
+    digest = hash_file(path)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return digest
 
 
 def _read_text(path: Path) -> str | None:

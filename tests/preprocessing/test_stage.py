@@ -1,0 +1,119 @@
+"""The stage protocol: events, exit codes and interruption, over real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = textwrap.dedent(
+    """
+    import sys, time
+    from preprocessing.errors import InputError
+    from preprocessing.settings import PprSettings
+    from preprocessing.stage import run_stage
+
+    def work(spec, emitter):
+        for done in range(3):
+            emitter.progress(done, 2, "rows")
+        emitter.metrics(7, {"loss": 0.5, "bad": float("nan")})
+        return {"rows": 2}
+
+    def wrong(spec, emitter):
+        raise InputError("not a number", where="nodes.csv, row 3", given="x", expected="a number", remedy="mend it")
+
+    def hang(spec, emitter):
+        emitter.progress(0, 1, "rows")
+        time.sleep(60)
+
+    def settings(spec, emitter):
+        return PprSettings.model_validate(spec)
+
+    def broken(spec, emitter):
+        raise ZeroDivisionError("oops")
+
+    def full(spec, emitter):
+        raise MemoryError
+
+    stages = {f.__name__: f for f in (work, wrong, hang, settings, broken, full)}
+    sys.exit(run_stage(stages, sys.argv[1:]))
+    """
+)
+
+
+def start(tmp_path: Path, stage: str, spec: object = None) -> tuple[subprocess.Popen[str], Path]:
+    (tmp_path / "spec.json").write_text(json.dumps(spec or {}))
+    events = tmp_path / "events.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, stage, str(tmp_path / "spec.json")],
+        env=os.environ | {"RGRL_EVENTS": str(events)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return process, events
+
+
+def finish(tmp_path: Path, stage: str, spec: object = None) -> tuple[int, list[dict[str, Any]], str]:
+    process, events = start(tmp_path, stage, spec)
+    _, stderr = process.communicate(timeout=60)
+    lines = events.read_text().splitlines() if events.exists() else []
+    return process.returncode, [json.loads(line) for line in lines], stderr
+
+
+def test_success_ends_with_the_result(tmp_path: Path) -> None:
+    code, events, _ = finish(tmp_path, "work")
+    assert code == 0
+    assert [event["event"] for event in events] == ["progress", "progress", "metrics", "result"]
+    assert [event["done"] for event in events[:2]] == [0, 2]  # the one between is throttled
+    assert events[2]["values"] == {"loss": 0.5, "bad": None}
+    assert events[-1]["summary"] == {"rows": 2}
+    assert all(event["stage"] == "work" for event in events)
+
+
+def test_bad_input_is_exit_3_with_every_part_of_the_message(tmp_path: Path) -> None:
+    code, events, stderr = finish(tmp_path, "wrong")
+    assert code == 3
+    error = events[-1]["error"]
+    assert (error["code"], error["where"], error["given"]) == ("input_invalid", "nodes.csv, row 3", "x")
+    for part in ("nodes.csv, row 3: not a number", "given: x", "expected: a number", "remedy: mend it"):
+        assert part in stderr
+    assert "Traceback" not in stderr
+
+
+def test_bad_setting_is_exit_2_and_points_at_it(tmp_path: Path) -> None:
+    code, events, stderr = finish(tmp_path, "settings", {"top_k": 0})
+    assert code == 2
+    assert events[-1]["error"]["pointer"] == "/top_k"
+    assert "top_k" in stderr
+
+
+@pytest.mark.parametrize(("stage", "code"), [("broken", "internal"), ("full", "out_of_memory")])
+def test_unexpected_failure_is_exit_1_with_a_traceback_in_the_log(tmp_path: Path, stage: str, code: str) -> None:
+    status, events, stderr = finish(tmp_path, stage)
+    assert status == 1
+    assert events[-1]["error"]["code"] == code
+    assert "Traceback" in stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_interruption_is_exit_130_and_says_that_it_continues(tmp_path: Path, number: signal.Signals) -> None:
+    process, events = start(tmp_path, "hang")
+    while not events.exists() or not events.read_text():
+        assert process.poll() is None
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert json.loads(events.read_text().splitlines()[-1])["error"]["code"] == "interrupted"
+
+
+def test_unknown_stage_is_exit_2(tmp_path: Path) -> None:
+    code, events, stderr = finish(tmp_path, "nonsense")
+    assert (code, events) == (2, [])
+    assert "usage" in stderr
