@@ -1,0 +1,129 @@
+"""Adjacency matrices as the encoder multiplies by them: self-loops, symmetric normalisation, edge dropping.
+
+A row is a node that hears, a column a node that is heard; ``a_ij = 1 / sqrt(d_i d_j)`` with ``d_i`` one more than the
+neighbours that i hears from (Kipf & Welling, 2017). Dropping an edge leaves the pattern and changes values alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from preprocessing.bundle import Topology
+from trainer.sampler import Sample
+from trainer.sparse import Pattern, SparseMatrix
+
+__all__ = ["Adjacency", "GraphAdjacency", "SampledAdjacency"]
+
+Adjacency = SparseMatrix
+"""R×C, its rows the first R of its columns: ``matmul(x_CD) -> [R, D]``, differentiable in x."""
+
+
+class GraphAdjacency:
+    """The whole graph, N×N: the same matrix for every layer."""
+
+    def __init__(self, topology: Topology, device: torch.device | str = "cpu") -> None:
+        self.pattern = _with_self_loops(topology.indptr, topology.indices, topology.num_nodes, device)
+
+    def normalized(self) -> Adjacency:
+        """Every edge kept: the matrix of evaluation and inference."""
+        return self._normalized(torch.ones(self.pattern.num_entries, dtype=torch.bool, device=self.pattern.device))
+
+    def dropped(self, probability: float, generator: torch.Generator) -> Adjacency:
+        """Every directed arc dropped with ``probability``; self-loops stay; degrees are those of the kept arcs."""
+        return self._normalized(_keep(self.pattern, probability, generator))
+
+    def _normalized(self, keep_E: Tensor) -> Adjacency:
+        degree_N = _kept_a_row(self.pattern, keep_E).to(torch.float32)
+        return SparseMatrix(self.pattern, _symmetric(self.pattern, keep_E.to(torch.float32), degree_N))
+
+
+class SampledAdjacency:
+    """Sampled neighbourhoods as one matrix a layer, outermost hop first.
+
+    Where the fan-out cut a row, its kept neighbours are scaled up to stand for all that the row keeps in the graph, so
+    a layer estimates the whole row's sum. With every neighbour sampled the matrices are exact rows of
+    ``GraphAdjacency``, except that a node that is only heard, whose own neighbours were never looked at, has its kept
+    degree drawn from Binomial(degree, 1 − probability).
+    """
+
+    def __init__(self, sample: Sample, degree_n: npt.NDArray[np.int64], device: torch.device | str = "cpu") -> None:
+        """``degree_n`` [n]: for every node of the sample, the neighbours it hears from in the graph."""
+        ends = sample.hop_ends
+        pattern = _with_self_loops(sample.indptr, sample.indices, ends[-1], device)
+        self.degree_n = torch.from_numpy(degree_n.astype(np.int64)).to(pattern.device)
+        # Layer l computes the nodes within L-1-l hops of the seeds from those within L-l.
+        self.patterns = [
+            _prefix(pattern, rows, columns) for rows, columns in zip(ends[-2::-1], ends[:0:-1], strict=True)
+        ]
+
+    def normalized(self) -> list[Adjacency]:
+        """Every edge kept."""
+        return self._normalized(torch.ones_like(self.patterns[0].indices, dtype=torch.bool), self.degree_n)
+
+    def dropped(self, probability: float, generator: torch.Generator) -> list[Adjacency]:
+        """One dropped graph seen by every layer; compare ``GraphAdjacency.dropped``."""
+        pattern = self.patterns[0]
+        keep_E = _keep(pattern, probability, generator)
+        unseen_n = self.degree_n.clone()
+        unseen_n[: pattern.num_rows] -= pattern.indptr.diff() - 1
+        kept_n = _binomial(unseen_n, 1 - probability, generator)
+        kept_n[: pattern.num_rows] += _kept_a_row(pattern, keep_E) - 1
+        return self._normalized(keep_E, kept_n)
+
+    def _normalized(self, keep_E: Tensor, kept_n: Tensor) -> list[Adjacency]:
+        """``kept_n``: the neighbours that each node keeps in the whole graph, sampled or not."""
+        pattern = self.patterns[0]
+        sampled_R = (_kept_a_row(pattern, keep_E) - 1).clamp(min=1)
+        scale_E = (kept_n[: pattern.num_rows] / sampled_R)[pattern.rows]
+        scale_E[pattern.indptr[:-1]] = 1
+        weight_E = _symmetric(pattern, keep_E * scale_E, (kept_n + 1).to(torch.float32))
+        return [SparseMatrix(layer, weight_E[: layer.num_entries]) for layer in self.patterns]
+
+
+def _with_self_loops(
+    indptr: npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    num_columns: int,
+    device: torch.device | str,
+) -> Pattern:
+    """The pattern with the diagonal first in every row."""
+    rows = len(indptr) - 1
+    looped = np.asarray(indptr) + np.arange(rows + 1)
+    entries = np.empty(len(indices) + rows, np.int32)
+    others = np.ones(len(entries), bool)
+    others[looped[:-1]] = False
+    entries[others] = indices
+    entries[looped[:-1]] = np.arange(rows, dtype=np.int32)
+    return Pattern(torch.from_numpy(looped).to(device), torch.from_numpy(entries).to(device), num_columns)
+
+
+def _prefix(pattern: Pattern, rows: int, columns: int) -> Pattern:
+    indptr = pattern.indptr[: rows + 1]
+    return Pattern(indptr, pattern.indices[: int(indptr[-1])], columns)
+
+
+def _keep(pattern: Pattern, probability: float, generator: torch.Generator) -> Tensor:
+    keep_E = torch.rand(pattern.num_entries, generator=generator, device=pattern.device) >= probability
+    keep_E[pattern.indptr[:-1]] = True
+    return keep_E
+
+
+def _kept_a_row(pattern: Pattern, keep_E: Tensor) -> Tensor:
+    """Kept entries a row, [R] int64, the self-loop among them."""
+    running = torch.nn.functional.pad(keep_E.cumsum(0), (1, 0))
+    return running[pattern.indptr[1:]] - running[pattern.indptr[:-1]]
+
+
+def _symmetric(pattern: Pattern, weight_E: Tensor, degree_C: Tensor) -> Tensor:
+    root_C = degree_C.rsqrt()
+    return weight_E * root_C[pattern.rows] * root_C[pattern.indices]
+
+
+def _binomial(count_n: Tensor, probability: float, generator: torch.Generator) -> Tensor:
+    drawn = torch.binomial(
+        count_n.to(torch.float32), torch.full_like(count_n, probability, dtype=torch.float32), generator
+    )
+    return drawn.to(torch.int64)

@@ -1,0 +1,58 @@
+"""The encoder f: node features and one adjacency a layer to node embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from trainer.adjacency import Adjacency
+from trainer.features import Features
+
+__all__ = ["GcnEncoder", "GcnLayer"]
+
+
+class GcnLayer(nn.Module):
+    """PReLU(BatchNorm(A X W + b)), as BGRL (Thakoor et al., 2022) stacks graph convolutions."""
+
+    def __init__(self, in_dim: int, out_dim: int, momentum: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(in_dim, out_dim))
+        self.bias = nn.Parameter(torch.zeros(out_dim))
+        self.norm = nn.BatchNorm1d(out_dim, momentum=momentum)
+        self.activation = nn.PReLU()
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, x: Features | Tensor, adjacency: Adjacency) -> Tensor:
+        """[C, in] and an R×C adjacency to [R, out]."""
+        hidden_RD = adjacency.matmul(x @ self.weight) + self.bias
+        return cast(Tensor, self.activation(self.norm(hidden_RD)))
+
+
+class GcnEncoder(nn.Module):
+    """Graph convolutions of the widths ``layers``; the last is the embedding's."""
+
+    def __init__(self, in_dim: int, layers: Sequence[int], momentum: float = 0.01) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            GcnLayer(width, following, momentum) for width, following in pairwise([in_dim, *layers])
+        )
+
+    @property
+    def num_layers(self) -> int:
+        """How many adjacencies ``forward`` takes."""
+        return len(self.layers)
+
+    def layer(self, i: int, x: Features | Tensor, adjacency: Adjacency) -> Tensor:
+        """Layer ``i`` alone: the step of layer-wise inference."""
+        return cast(Tensor, self.layers[i](x, adjacency))
+
+    def forward(self, x: Features | Tensor, adjacencies: Sequence[Adjacency]) -> Tensor:
+        """``adjacencies``: one a layer, the first heard first; their rows shrink to the nodes asked for."""
+        hidden = x
+        for layer, adjacency in zip(self.layers, adjacencies, strict=True):
+            hidden = layer(hidden, adjacency)
+        return cast(Tensor, hidden)

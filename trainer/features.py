@@ -1,0 +1,214 @@
+"""Node features on their way to the first layer.
+
+Features stay as they are stored, dense or sparse, up to the product with the first weight W; masked columns and
+standardisation are moved onto W: ((X − 1μᵀ) diag(m/σ)) W = X (m/σ ⊙ W) − 1 μᵀ (m/σ ⊙ W). X is never copied for a view.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from preprocessing.bundle import Bundle, DenseFeatures, PprRows, SparseFeatures
+from trainer.settings import FeatureSettings
+from trainer.sparse import Pattern, SparseMatrix
+
+__all__ = ["HASHED_COLUMNS", "FeatureStore", "Features", "load_features"]
+
+HASHED_COLUMNS = 128
+CHUNK_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Features:
+    """n nodes' features on a device: ``x @ weight_FD`` is [n, D], differentiable in the weight.
+
+    ``scale_F`` multiplies columns (a view's mask, 1/σ); ``shift_F`` is taken from every row first (μ).
+    """
+
+    matrix: SparseMatrix | Tensor
+    scale_F: Tensor | None = None
+    shift_F: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, F)."""
+        rows, columns = self.matrix.shape
+        return rows, columns
+
+    def masked(self, keep_F: Tensor) -> Features:
+        """A view that sees the columns where ``keep_F`` is 1 and zeros elsewhere."""
+        return replace(self, scale_F=keep_F if self.scale_F is None else keep_F * self.scale_F)
+
+    def __matmul__(self, weight_FD: Tensor) -> Tensor:
+        if self.scale_F is not None:
+            weight_FD = self.scale_F[:, None] * weight_FD
+        product_nD = self.matrix @ weight_FD if isinstance(self.matrix, Tensor) else self.matrix.matmul(weight_FD)
+        return product_nD if self.shift_F is None else product_nD - self.shift_F @ weight_FD
+
+
+class _Source(Protocol):
+    """Raw rows: a tensor or sparse matrix of some rows, or of all."""
+
+    @property
+    def num_columns(self) -> int: ...
+
+    def read(self, rows: npt.NDArray[np.int64] | None, device: torch.device | str) -> SparseMatrix | Tensor: ...
+
+
+class FeatureStore:
+    """The features of a bundle, read by row from the memory map, transformed on the fly."""
+
+    def __init__(self, source: _Source, num_nodes: int, settings: FeatureSettings) -> None:
+        self.num_nodes = num_nodes
+        self._source = source
+        self._binarize = settings.transform == "binarize"
+        self._scale_F: Tensor | None = None
+        self._shift_F: Tensor | None = None
+        if settings.transform == "standardize":
+            self._shift_F, self._scale_F = _standardization(source, num_nodes)
+
+    @property
+    def num_columns(self) -> int:
+        """F: the first layer's input width."""
+        return self._source.num_columns
+
+    def all(self, device: torch.device | str = "cpu") -> Features:
+        """Every node, [N, F], in memory on ``device``."""
+        return self._features(None, device)
+
+    def rows(self, rows: npt.NDArray[np.int64], device: torch.device | str = "cpu") -> Features:
+        """Some nodes, [n, F], in the order given."""
+        return self._features(rows, device)
+
+    def _features(self, rows: npt.NDArray[np.int64] | None, device: torch.device | str) -> Features:
+        matrix = self._source.read(rows, device)
+        if self._binarize:
+            matrix = (
+                (matrix > 0).float()
+                if isinstance(matrix, Tensor)
+                else replace(matrix, values=(matrix.values > 0).float())
+            )
+        scale_F = None if self._scale_F is None else self._scale_F.to(device)
+        shift_F = None if self._shift_F is None else self._shift_F.to(device)
+        return Features(matrix, scale_F, shift_F)
+
+
+def load_features(bundle: Bundle, settings: FeatureSettings) -> FeatureStore:
+    """The bundle's features; for a graph without any, features hashed from its PPR rows (``_HashedSource``)."""
+    source: _Source
+    match bundle.features:
+        case DenseFeatures() as dense:
+            source = _DenseSource(dense)
+        case SparseFeatures() as sparse:
+            source = _SparseSource(sparse)
+        case None:
+            source = _HashedSource(bundle.ppr())
+    return FeatureStore(source, bundle.num_nodes, settings)
+
+
+class _DenseSource:
+    def __init__(self, features: DenseFeatures) -> None:
+        self._values = features.values
+        self.num_columns = features.shape[1]
+
+    def read(self, rows: npt.NDArray[np.int64] | None, device: torch.device | str) -> Tensor:
+        part = self._values if rows is None else self._values[rows]
+        return torch.from_numpy(np.array(part, dtype=np.float32)).to(device)
+
+
+class _SparseSource:
+    def __init__(self, features: SparseFeatures) -> None:
+        self._features = features
+        self.num_columns = features.shape[1]
+
+    def read(self, rows: npt.NDArray[np.int64] | None, device: torch.device | str) -> SparseMatrix:
+        stored = self._features
+        if rows is None:
+            return _sparse(np.array(stored.indptr), stored.indices, stored.values, self.num_columns, device)
+        starts = stored.indptr[rows]
+        lengths = stored.indptr[rows + 1] - starts
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        entries = np.repeat(starts - indptr[:-1], lengths) + np.arange(indptr[-1])
+        return _sparse(indptr, stored.indices[entries], stored.values[entries], self.num_columns, device)
+
+
+class _HashedSource:
+    """X = S H: the stored PPR rows S times a fixed random sign matrix H with one ±1 a row (a count sketch).
+
+    Nodes that are close in the graph share PPR neighbours and so have similar features. A node's column and sign
+    depend on its row alone, so the features do not change between runs.
+    """
+
+    num_columns = HASHED_COLUMNS
+
+    def __init__(self, ppr: PprRows) -> None:
+        self._ppr = ppr
+
+    def read(self, rows: npt.NDArray[np.int64] | None, device: torch.device | str) -> SparseMatrix:
+        picked = slice(None) if rows is None else rows
+        count = self._ppr.count[picked].astype(np.int64)
+        neighbors, scores = self._ppr.neighbors[picked], self._ppr.scores[picked]
+        present = np.arange(neighbors.shape[1]) < count[:, None]
+        bits = _mixed(neighbors[present])
+        signs = np.where(bits >> np.uint64(63), np.float32(-1), np.float32(1))
+        indptr = np.concatenate([[0], np.cumsum(count)])
+        columns = (bits % np.uint64(HASHED_COLUMNS)).astype(np.int32)
+        return _sparse(indptr, columns, signs * scores[present], HASHED_COLUMNS, device)
+
+
+def _mixed(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """The finaliser of splitmix64 (Steele et al., 2014): 64 well mixed bits a number."""
+    bits = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: npt.NDArray[np.uint64] = bits ^ (bits >> np.uint64(31))
+    return mixed
+
+
+def _sparse(
+    indptr: npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int32],
+    values: npt.NDArray[np.float32],
+    num_columns: int,
+    device: torch.device | str,
+) -> SparseMatrix:
+    pattern = Pattern(
+        torch.from_numpy(indptr).to(device),
+        torch.from_numpy(np.array(indices, dtype=np.int32)).to(device),
+        num_columns,
+    )
+    return SparseMatrix(pattern, torch.from_numpy(np.array(values, dtype=np.float32)).to(device))
+
+
+def _standardization(source: _Source, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Each column's mean, and one over its deviation (1 for a constant column); streamed, two passes, in float64."""
+    mean_F = _column_sums(source, num_nodes, None) / num_nodes
+    variance_F = _column_sums(source, num_nodes, mean_F) / num_nodes
+    scale_F = np.where(variance_F > 0, 1 / np.sqrt(np.where(variance_F > 0, variance_F, 1)), 1)
+    return torch.from_numpy(mean_F.astype(np.float32)), torch.from_numpy(scale_F.astype(np.float32))
+
+
+def _column_sums(source: _Source, num_nodes: int, mean_F: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64]:
+    """Sums of the columns or, given their means, of the squared differences from them; [F]."""
+    total_F = np.zeros(source.num_columns)
+    for first in range(0, num_nodes, CHUNK_ROWS):
+        rows = np.arange(first, min(first + CHUNK_ROWS, num_nodes))
+        part = source.read(rows, "cpu")
+        if isinstance(part, Tensor):
+            values = part.numpy().astype(np.float64)
+            total_F += values.sum(axis=0) if mean_F is None else np.square(values - mean_F).sum(axis=0)
+            continue
+        columns, entries = part.pattern.indices.numpy(), part.values.numpy().astype(np.float64)
+        if mean_F is None:
+            total_F += np.bincount(columns, entries, source.num_columns)
+        else:
+            stored = np.bincount(columns, minlength=source.num_columns)
+            total_F += np.bincount(columns, np.square(entries - mean_F[columns]), source.num_columns)
+            total_F += (len(rows) - stored) * np.square(mean_F)
+    return total_F
