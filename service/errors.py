@@ -1,0 +1,251 @@
+"""The service's own errors, and the one place where any error becomes an RFC 9457 answer.
+
+Routes and store raise; nothing else builds an error response. No input value and no traceback leaves the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from sqlalchemy.exc import OperationalError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from preprocessing.errors import ArtifactError, InputError, ResourceError, RgrlError, UsageError
+
+__all__ = [
+    "BusyError",
+    "ConflictError",
+    "ForbiddenError",
+    "LimitError",
+    "NotFoundError",
+    "PreconditionError",
+    "Problem",
+    "TooLargeError",
+    "UnauthorizedError",
+    "UnavailableError",
+    "install_error_handlers",
+    "problem_response",
+]
+
+
+class NotFoundError(RgrlError):
+    """There is nothing by that id or name."""
+
+    code = "not_found"
+
+
+class ConflictError(RgrlError):
+    """The request does not fit the present state of what it names."""
+
+    code = "conflict"
+
+
+class PreconditionError(RgrlError):
+    """``If-Match`` names another version than the present one."""
+
+    code = "precondition_failed"
+
+
+class LimitError(RgrlError):
+    """More of something than one request may hold; the message names the limit."""
+
+    code = "limit_exceeded"
+
+
+class TooLargeError(RgrlError):
+    """A body larger than the server takes."""
+
+    code = "body_too_large"
+
+
+class BusyError(RgrlError):
+    """The server is full; the same request may be sent again later."""
+
+    code = "busy"
+    retryable = True
+
+
+class UnavailableError(RgrlError):
+    """Something the server needs does not answer."""
+
+    code = "unavailable"
+    retryable = True
+
+
+class UnauthorizedError(RgrlError):
+    """No API key, or one that is not live."""
+
+    code = "unauthorized"
+
+
+class ForbiddenError(RgrlError):
+    """The key's scopes, or the configured data roots, do not allow this."""
+
+    code = "forbidden"
+
+
+class FieldProblem(BaseModel):
+    """One fault of a request: where (a JSON pointer into the body, or a parameter's name), which, and why."""
+
+    pointer: str
+    code: str
+    detail: str
+
+
+class Problem(BaseModel):
+    """RFC 9457 problem details, the shape of every error answer."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: str = Field(description="Stable and machine-readable.")
+    detail: str
+    errors: list[FieldProblem] = []
+    request_id: str | None = None
+    retryable: bool = False
+
+
+_STATUS: Mapping[type[RgrlError], int] = {
+    UnauthorizedError: 401,
+    ForbiddenError: 403,
+    NotFoundError: 404,
+    ConflictError: 409,
+    ArtifactError: 409,
+    PreconditionError: 412,
+    TooLargeError: 413,
+    LimitError: 422,
+    InputError: 422,
+    UsageError: 422,
+    ResourceError: 422,
+    BusyError: 429,
+    UnavailableError: 503,
+    RgrlError: 500,
+}
+
+_HEADERS: Mapping[int, dict[str, str]] = {
+    401: {"WWW-Authenticate": "Bearer"},
+    429: {"Retry-After": "5"},
+    503: {"Retry-After": "1"},
+}
+
+
+class _ProblemResponse(JSONResponse):
+    media_type = "application/problem+json"
+
+
+def problem_response(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    errors: Iterable[FieldProblem] = (),
+    request_id: str | None = None,
+    retryable: bool = False,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The answer for one failure."""
+    body = Problem(
+        title=HTTPStatus(status).phrase,
+        status=status,
+        code=code,
+        detail=detail,
+        errors=list(errors),
+        request_id=request_id,
+        retryable=retryable,
+    )
+    return _ProblemResponse(body.model_dump(), status, {**_HEADERS.get(status, {}), **(headers or {})})
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Give every kind of failure its answer; unexpected exceptions are the request middleware's to answer."""
+    app.add_exception_handler(RgrlError, _answer_rgrl)
+    app.add_exception_handler(RequestValidationError, _answer_validation)
+    app.add_exception_handler(HTTPException, _answer_http)
+    app.add_exception_handler(OperationalError, _answer_database)
+
+
+def status_of(error: RgrlError) -> int:
+    """The HTTP status of a domain error."""
+    return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
+
+
+def _request_id(request: Request) -> str | None:
+    return getattr(request.state, "request_id", None)
+
+
+def _answer_rgrl(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RgrlError)
+    sentences = [error.problem]
+    if error.expected is not None:
+        sentences.append(f"expected: {error.expected}")
+    if error.remedy is not None:
+        sentences.append(f"remedy: {error.remedy}")
+    fields = (
+        [] if error.pointer is None else [FieldProblem(pointer=error.pointer, code=error.code, detail=error.problem)]
+    )
+    return problem_response(
+        status_of(error),
+        error.code,
+        "; ".join(sentences),
+        errors=fields,
+        request_id=_request_id(request),
+        retryable=error.retryable,
+    )
+
+
+def _answer_validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    fields = [
+        FieldProblem(pointer=_pointer(fault, error.body), code=fault["type"], detail=fault["msg"])
+        for fault in error.errors()
+    ]
+    count = f"{len(fields)} fault" + ("" if len(fields) == 1 else "s")
+    return problem_response(
+        422, "validation_failed", f"the request has {count}", errors=fields, request_id=_request_id(request)
+    )
+
+
+def _answer_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+    return problem_response(
+        error.status_code, code, error.detail, request_id=_request_id(request), headers=error.headers
+    )
+
+
+def _answer_database(request: Request, _error: Exception) -> Response:
+    return problem_response(
+        503, "unavailable", "the job store does not answer", request_id=_request_id(request), retryable=True
+    )
+
+
+def _pointer(fault: Mapping[str, Any], body: Any) -> str:
+    """The fault's place as a JSON pointer into the body; a parameter's place as its name.
+
+    pydantic's ``loc`` also holds the tags of unions, which the document does not: a step is kept only where the
+    document has it, and a missing field's name always.
+    """
+    place, *steps = fault["loc"]
+    if place != "body":
+        return "/".join(str(step) for step in (place, *steps))
+    parts: list[str] = []
+    current, tag_seen = body, False
+    for position, step in enumerate(steps):
+        missing = fault["type"] == "missing" and position == len(steps) - 1
+        if isinstance(current, dict) and not tag_seen and current.get("kind") == step and not missing:
+            tag_seen = True
+            continue
+        inside = (isinstance(current, dict) and step in current) or (
+            isinstance(current, list) and isinstance(step, int)
+        )
+        if inside and not missing:
+            current, tag_seen = current[step], False
+        if inside or missing:
+            parts.append(str(step).replace("~", "~0").replace("/", "~1"))
+    return "".join(f"/{part}" for part in parts)

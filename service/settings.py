@@ -1,0 +1,77 @@
+"""Settings of the server, from ``RGRL_*`` variables or arguments; nothing else in the service reads the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+__all__ = ["ServiceSettings"]
+
+
+class ServiceSettings(BaseSettings):
+    """One server: where it lives, what it may read, and how much it takes on."""
+
+    model_config = SettingsConfigDict(env_prefix="RGRL_", frozen=True, extra="forbid")
+
+    home: Path = Field(Path("rgrl-home"), description="Job store, artefacts and logs of this server.")
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65535)
+    insecure: bool = Field(False, description="Serve other addresses than loopback although there is no API key.")
+    data_roots: Annotated[list[Path], NoDecode] = Field(
+        [], description="Folders that requests may name paths under; several are joined by ':'."
+    )
+    database_url: str | None = Field(None, description="Default: SQLite in the home.")
+    log_level: str = "info"
+
+    max_running: int = Field(1, ge=1, description="Jobs at a time.")
+    max_queued: int = Field(1000, ge=1, description="Jobs that may wait; past it submitting answers 429.")
+    max_attempts: int = Field(3, ge=1, description="Starts of a job whose process was lost before it fails.")
+    poll_s: float = Field(0.25, gt=0, description="Seconds between two looks at the jobs.")
+    cancel_grace_s: float = Field(20.0, ge=0, description="Seconds between SIGTERM and SIGKILL.")
+    job_log_bytes: int = Field(16 * 2**20, ge=4096, description="Most that is kept of a job's log.")
+
+    max_body_bytes: int = Field(32 * 2**20, ge=1024)
+    max_lookup_ids: int = Field(10_000, ge=1)
+    max_lookup_ids_arrow: int = Field(100_000, ge=1)
+    max_k: int = Field(1000, ge=1)
+    max_queries: int = Field(256, ge=1)
+    open_embeddings: int = Field(8, ge=1, description="Embedding sets held open at a time.")
+
+    @field_validator("data_roots", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
+
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("data_roots")
+    @classmethod
+    def _real(cls, value: list[Path]) -> list[Path]:
+        return [root.expanduser().resolve() for root in value]
+
+    @property
+    def database(self) -> str:
+        """The store's SQLAlchemy URL."""
+        return self.database_url or f"sqlite:///{self.home / 'rgrl.sqlite'}"
+
+    @property
+    def jobs(self) -> Path:
+        """Folder of the jobs' working directories."""
+        return self.home / "jobs"
+
+    @property
+    def graphs(self) -> Path:
+        """Folder of the bundles this server made."""
+        return self.home / "graphs"
+
+    @property
+    def embeddings(self) -> Path:
+        """Folder of the embedding sets this server made."""
+        return self.home / "embeddings"

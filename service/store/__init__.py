@@ -1,0 +1,39 @@
+"""The job store: rows are the truth about graphs, jobs, embedding sets, aliases and keys."""
+
+from __future__ import annotations
+
+from service.settings import ServiceSettings
+from service.store.embeddings import Embeddings
+from service.store.graphs import Graphs
+from service.store.jobs import Jobs, NewJob
+from service.store.keys import ApiKeys
+from service.store.lifecycle import Lifecycle
+from service.store.rows import Alias, ApiKey, Embedding, Graph, Job, JobEvent, JobStatus, Page, Scope, Transition
+
+__all__ = [
+    "Alias",
+    "ApiKey",
+    "Embedding",
+    "Graph",
+    "Job",
+    "JobEvent",
+    "JobStatus",
+    "NewJob",
+    "Page",
+    "Scope",
+    "Store",
+    "Transition",
+]
+
+
+class Store(Graphs, Jobs, Embeddings, ApiKeys, Lifecycle):
+    """One home's rows and the artefacts they stand for."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        """Open the store of ``settings``, making or migrating it as needed; ``UsageError`` when that cannot be."""
+        self.graphs_dir = settings.graphs
+        self.jobs_dir = settings.jobs
+        self.embeddings_dir = settings.embeddings
+        for folder in (settings.graphs, settings.jobs, settings.embeddings):
+            folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(settings.database)

@@ -1,0 +1,213 @@
+"""Rows of jobs as the API sees them: submit, read, label, wish for an end. Status is the scheduler's to write."""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import IntegrityError
+
+from service.errors import BusyError, ConflictError, NotFoundError
+from service.identifiers import new_id
+from service.store.database import Database
+from service.store.embeddings import find_embedding
+from service.store.graphs import find_graph
+from service.store.pages import page
+from service.store.rows import ACTIVE, Job, JobEvent, JobStatus, Page, Transition, now
+from service.store.tables import job_events, jobs
+
+__all__ = ["Jobs", "NewJob", "add_transition", "find_job"]
+
+_COLUMNS = [column for column in jobs.columns if column.name not in {"idempotency_key", "request_hash"}]
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """What a submit brings; ``request_hash`` tells one idempotent request from another of the same key."""
+
+    kind: str
+    name: str | None
+    labels: dict[str, str]
+    graph: str | None
+    embedding: str | None
+    alias: str | None
+    spec: dict[str, Any]
+    idempotency_key: str | None = None
+    request_hash: str | None = None
+
+
+class Jobs(Database):
+    """Submit, read, edit and delete jobs."""
+
+    jobs_dir: Path
+
+    def submit_job(self, new: NewJob, *, max_queued: int) -> tuple[Job, bool]:
+        """Queue a job; the flag is False when an earlier request of the same key had queued it.
+
+        ``NotFoundError`` when its graph or embedding set is gone, ``ConflictError`` when the key was used for another
+        request, ``BusyError`` when ``max_queued`` jobs wait.
+        """
+        try:
+            with self.writing() as connection:
+                earlier = _replay(connection, new)
+                return (earlier, False) if earlier is not None else (_insert(connection, new, max_queued), True)
+        except IntegrityError:
+            # Under PostgreSQL two transactions may both miss the key; the unique column lets one through.
+            with self.reading() as connection:
+                earlier = _replay(connection, new)
+            if earlier is None:
+                raise
+            return earlier, False
+
+    def job(self, identity: str) -> Job:
+        """The job of that id; ``NotFoundError``."""
+        with self.reading() as connection:
+            return find_job(connection, identity)
+
+    def list_jobs(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        status: Sequence[JobStatus] = (),
+        kind: Sequence[str] = (),
+        labels: dict[str, str] | None = None,
+        created_after: datetime | None = None,
+    ) -> Page[Job]:
+        """Newest first, of any of the statuses and kinds, with all of the labels."""
+        query = select(*_COLUMNS)
+        if status:
+            query = query.where(jobs.c.status.in_(status))
+        if kind:
+            query = query.where(jobs.c.kind.in_(kind))
+        for key, value in (labels or {}).items():
+            query = query.where(jobs.c.labels[key].as_string() == value)
+        if created_after is not None:
+            query = query.where(jobs.c.created_at > created_after)
+        with self.reading() as connection:
+            rows = page(connection, query, jobs.c.id, limit, cursor)
+            return Page(_with_transitions(connection, rows.items), rows.next_cursor)
+
+    def patch_job(self, identity: str, changes: dict[str, Any]) -> Job:
+        """Set the name or the labels of a job; ``NotFoundError``."""
+        with self.writing() as connection:
+            find_job(connection, identity)
+            if changes:
+                connection.execute(jobs.update().where(jobs.c.id == identity).values(**changes))
+            return find_job(connection, identity)
+
+    def delete_job(self, identity: str) -> None:
+        """Remove an ended job, its history and its working directory; ``ConflictError`` before its end."""
+        with self.writing() as connection:
+            if not find_job(connection, identity).ended:
+                raise ConflictError(
+                    "the job has not ended", expected="an ended job", remedy="cancel it and wait for its end first"
+                )
+            # The files go first: a kill in between leaves a job that can be deleted again.
+            shutil.rmtree(self.jobs_dir / identity, ignore_errors=True)
+            connection.execute(job_events.delete().where(job_events.c.job == identity))
+            connection.execute(jobs.delete().where(jobs.c.id == identity))
+
+    def request_cancel(self, identity: str) -> tuple[Job, bool]:
+        """Write the wish that a job end; the flag is False when it was there already. ``ConflictError`` once ended."""
+        with self.writing() as connection:
+            job = find_job(connection, identity)
+            if job.ended:
+                raise ConflictError(f"the job has {job.status} already", expected="an unfinished job")
+            connection.execute(jobs.update().where(jobs.c.id == identity).values(cancel_requested=True))
+            return find_job(connection, identity), not job.cancel_requested
+
+    def job_events(
+        self, identity: str, *, after: int = 0, limit: int = 500, event: str | None = None
+    ) -> list[JobEvent]:
+        """The job's rows past row ``after``, oldest first, of one kind of event if named."""
+        query = select(job_events).where(job_events.c.job == identity, job_events.c.id > after)
+        if event is not None:
+            query = query.where(job_events.c.event == event)
+        with self.reading() as connection:
+            return [
+                JobEvent(**row._mapping) for row in connection.execute(query.order_by(job_events.c.id).limit(limit))
+            ]
+
+    def count_jobs(self) -> dict[JobStatus, int]:
+        """How many jobs there are of each status."""
+        query = select(jobs.c.status, func.count().label("count")).group_by(jobs.c.status)
+        with self.reading() as connection:
+            return {row.status: row._mapping["count"] for row in connection.execute(query)}
+
+
+def find_job(connection: Connection, identity: str) -> Job:
+    """The job of that id, inside a transaction; ``NotFoundError``."""
+    row = connection.execute(select(*_COLUMNS).where(jobs.c.id == identity)).one_or_none()
+    if row is None:
+        raise NotFoundError("there is no such job", given=identity, remedy="GET /v1/jobs lists them")
+    return _with_transitions(connection, [row])[0]
+
+
+def add_transition(connection: Connection, job: str, transition: Transition) -> None:
+    """Append a step to a job's history."""
+    data = {"status": transition.status, "phase": transition.phase}
+    connection.execute(
+        job_events.insert().values(
+            job=job, attempt=transition.attempt, at=transition.at, event="transition", stage=transition.phase, data=data
+        )
+    )
+
+
+def _replay(connection: Connection, new: NewJob) -> Job | None:
+    """The job that the same key queued before."""
+    if new.idempotency_key is None:
+        return None
+    query = select(jobs.c.id, jobs.c.request_hash).where(jobs.c.idempotency_key == new.idempotency_key)
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    if row.request_hash != new.request_hash:
+        raise ConflictError(
+            "this Idempotency-Key was used for another request", remedy="use a new key for a new request"
+        )
+    return find_job(connection, row.id)
+
+
+def _insert(connection: Connection, new: NewJob, max_queued: int) -> Job:
+    waiting = connection.execute(select(func.count()).where(jobs.c.status == "queued")).scalar_one()
+    if waiting >= max_queued:
+        raise BusyError(f"{waiting} jobs wait already", expected=f"at most {max_queued}", remedy="submit again later")
+    if new.graph is not None:
+        find_graph(connection, new.graph)
+    if new.embedding is not None:
+        find_embedding(connection, new.embedding)
+    identity, moment = new_id("job"), now()
+    connection.execute(
+        jobs.insert().values(
+            id=identity,
+            status="queued",
+            attempt=0,
+            created_at=moment,
+            cancel_requested=False,
+            events_offset=0,
+            **vars(new),
+        )
+    )
+    add_transition(connection, identity, Transition("queued", None, 0, moment))
+    return find_job(connection, identity)
+
+
+def _with_transitions(connection: Connection, rows: Sequence[Any]) -> list[Job]:
+    query = select(job_events).where(job_events.c.job.in_([row.id for row in rows]), job_events.c.event == "transition")
+    transitions: dict[str, tuple[Transition, ...]] = defaultdict(tuple)
+    for row in connection.execute(query.order_by(job_events.c.id)):
+        transitions[row.job] += (Transition(row.data["status"], row.data["phase"], row.attempt, row.at),)
+    return [Job(**row._mapping, transitions=transitions[row.id]) for row in rows]
+
+
+def active_jobs(connection: Connection) -> list[Job]:
+    """Every unfinished job, oldest first."""
+    query = select(*_COLUMNS).where(jobs.c.status.in_(ACTIVE)).order_by(jobs.c.id)
+    return [Job(**row._mapping) for row in connection.execute(query)]

@@ -1,0 +1,118 @@
+"""What the scheduler alone writes: status by compare-and-set, and a job's events exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from service.store.database import Database
+from service.store.jobs import active_jobs, add_transition, find_job
+from service.store.rows import ENDED, Job, JobStatus, Transition, now
+from service.store.tables import job_events, jobs
+
+__all__ = ["Effect", "FileEvent", "Lifecycle", "StaleJobError"]
+
+Effect = Callable[[Connection], None]
+
+
+class StaleJobError(Exception):
+    """The row is no longer in the state that the writer read."""
+
+
+@dataclass(frozen=True)
+class FileEvent:
+    """One line of a job's event file; ``effect`` writes what it means into other rows, in the same transaction."""
+
+    at: datetime
+    event: str
+    stage: str | None
+    data: dict[str, Any]
+    effect: Effect | None = None
+
+
+class Lifecycle(Database):
+    """Reads and writes of the scheduler."""
+
+    def active_jobs(self) -> list[Job]:
+        """Every unfinished job, oldest first, without transitions."""
+        with self.reading() as connection:
+            return active_jobs(connection)
+
+    def transition(self, job: Job, status: JobStatus, **changes: Any) -> Job:
+        """Move ``job`` on from the status and attempt it was read with; ``StaleJobError`` if it has moved already."""
+        moment = now()
+        if status in ENDED:
+            changes = {"ended_at": moment, "progress": None, **changes}
+        with self.writing() as connection:
+            _compare_and_set(connection, job, status=status, **changes)
+            after = find_job(connection, job.id)
+            add_transition(connection, job.id, Transition(status, after.phase, after.attempt, moment))
+            return find_job(connection, job.id)
+
+    def set_process(self, job: Job, pid: int, pid_started: float) -> Job:
+        """Note the process of the job's present attempt."""
+        with self.writing() as connection:
+            _compare_and_set(connection, job, pid=pid, pid_started=pid_started)
+            return find_job(connection, job.id)
+
+    def record_events(self, job: Job, offset: int, events: Sequence[FileEvent]) -> Job:
+        """Take over the events between the row's offset and ``offset`` of the file, all of them once.
+
+        Only the newest progress row of each stage is kept; a change of stage is a transition.
+        """
+        with self.writing() as connection:
+            phase, progress = job.phase, job.progress
+            for event in events:
+                if event.stage is not None and event.stage != phase:
+                    phase, progress = event.stage, None
+                    add_transition(connection, job.id, Transition(job.status, phase, job.attempt, event.at))
+                if event.event == "progress":
+                    progress = {"stage": event.stage, **event.data}
+                    connection.execute(
+                        job_events.delete().where(
+                            job_events.c.job == job.id,
+                            job_events.c.event == "progress",
+                            job_events.c.stage == event.stage,
+                        )
+                    )
+                connection.execute(
+                    job_events.insert().values(
+                        job=job.id,
+                        attempt=job.attempt,
+                        at=event.at,
+                        event=event.event,
+                        stage=event.stage,
+                        data=event.data,
+                    )
+                )
+                if event.effect is not None:
+                    event.effect(connection)
+            _compare_and_set(
+                connection,
+                job,
+                jobs.c.events_offset == job.events_offset,
+                phase=phase,
+                progress=progress,
+                events_offset=offset,
+            )
+            return find_job(connection, job.id)
+
+    def known_jobs(self, identities: Sequence[str]) -> set[str]:
+        """Those of the ids that are unfinished jobs."""
+        query = select(jobs.c.id).where(jobs.c.id.in_(identities), jobs.c.status.not_in(ENDED))
+        with self.reading() as connection:
+            return set(connection.execute(query).scalars())
+
+
+def _compare_and_set(connection: Connection, job: Job, *conditions: Any, **changes: Any) -> None:
+    changed = connection.execute(
+        jobs.update()
+        .where(jobs.c.id == job.id, jobs.c.status == job.status, jobs.c.attempt == job.attempt, *conditions)
+        .values(**changes)
+    )
+    if changed.rowcount != 1:
+        raise StaleJobError(job.id)

@@ -1,0 +1,164 @@
+"""What the store answers: immutable rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Generic, Literal, TypeVar
+
+__all__ = [
+    "ACTIVE",
+    "ENDED",
+    "Alias",
+    "ApiKey",
+    "Embedding",
+    "Graph",
+    "Job",
+    "JobEvent",
+    "JobStatus",
+    "Page",
+    "Scope",
+    "Transition",
+    "now",
+]
+
+JobStatus = Literal["queued", "running", "cancelling", "succeeded", "failed", "cancelled"]
+Scope = Literal["read", "write", "admin"]
+ACTIVE: tuple[JobStatus, ...] = ("queued", "running", "cancelling")
+ENDED: tuple[JobStatus, ...] = ("succeeded", "failed", "cancelled")
+
+Row = TypeVar("Row")
+
+
+def now() -> datetime:
+    """The present moment in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Page(Generic[Row]):
+    """A part of a list; ``next_cursor`` is None on the last."""
+
+    items: list[Row]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A registered graph. ``counts``, ``features`` and ``labels`` are its bundle's, once there is one."""
+
+    id: str
+    name: str | None
+    state: Literal["registered", "ready", "deleting"]
+    source: dict[str, Any] | None
+    direction: str
+    feature_dtype: str
+    bundle: str
+    counts: dict[str, int] | None
+    features: dict[str, Any] | None
+    labels: dict[str, Any] | None
+    warnings: list[Any]
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One step of a job's life."""
+
+    status: JobStatus
+    phase: str | None
+    attempt: int
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the rows tell it.
+
+    ``attempt`` counts starts, ``token`` names the latest, ``pid`` and ``pid_started`` are its process;
+    ``events_offset`` is how far the job's event file has been taken into the store.
+    """
+
+    id: str
+    kind: str
+    name: str | None
+    labels: dict[str, str]
+    status: JobStatus
+    phase: str | None
+    attempt: int
+    graph: str | None
+    embedding: str | None
+    alias: str | None
+    spec: dict[str, Any]
+    progress: dict[str, Any] | None
+    error: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    cancel_requested: bool
+    token: str | None
+    pid: int | None
+    pid_started: float | None
+    events_offset: int
+    transitions: tuple[Transition, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the status is final."""
+        return self.status in ENDED
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """One row of a job's history; ``id`` grows with time over all jobs."""
+
+    id: int
+    job: str
+    attempt: int
+    at: datetime
+    event: str
+    stage: str | None
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """A trained embedding set at ``path``; ``counts`` is ``{nodes, dim}``, ``report`` and ``index`` are summaries."""
+
+    id: str
+    graph: str
+    job: str | None
+    state: Literal["ready", "deleting"]
+    path: str
+    counts: dict[str, int]
+    report: dict[str, Any] | None
+    index: dict[str, Any] | None
+    created_at: datetime
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A name that points at an embedding set; ``version`` grows with every switch."""
+
+    name: str
+    embedding: str
+    version: int
+    updated_at: datetime
+
+    @property
+    def etag(self) -> str:
+        """The version as an HTTP entity tag."""
+        return f'"{self.version}"'
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """An API key without its secret; ``hash`` is the sha256 of it."""
+
+    id: str
+    name: str
+    hash: str
+    scopes: list[Scope]
+    created_at: datetime
+    revoked_at: datetime | None
