@@ -1,0 +1,96 @@
+"""Bearer keys: who may call what. Every ``/v1`` route needs READ; routes that change something ask for more."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import time
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from preprocessing.errors import UsageError
+from service.errors import ForbiddenError, UnauthorizedError
+from service.settings import ServiceSettings
+from service.store import ApiKey, Scope, Store
+from service.store.keys import hash_token
+
+__all__ = ["ADMIN", "READ", "WRITE", "KeyRing", "check_exposure"]
+
+REFRESH_S = 1.0
+_RANK: dict[Scope, int] = {"read": 0, "write": 1, "admin": 2}
+
+_bearer = HTTPBearer(auto_error=False, description="An API key. Not needed while the server has none (loopback only).")
+
+
+class KeyRing:
+    """The live keys, read again from the store once a second, so that a revoked key ends within one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._keys: list[ApiKey] = []
+        self._read_at = float("-inf")
+
+    async def find(self, token: str | None) -> ApiKey | None:
+        """The key of ``token``; None when the server has no keys at all; ``UnauthorizedError`` otherwise."""
+        if time.monotonic() - self._read_at > REFRESH_S:
+            self._keys = await run_in_threadpool(self._store.list_keys, live=True)
+            self._read_at = time.monotonic()
+        if not self._keys:
+            return None
+        digest = hash_token(token or "")
+        # Every key is compared, each in constant time: the answer's time tells nothing about any of them.
+        matches = [key for key in self._keys if hmac.compare_digest(key.hash, digest)]
+        if not matches:
+            raise UnauthorizedError(
+                "this server needs a live API key",
+                expected="Authorization: Bearer <key>",
+                remedy="ask its operator for one (rgrl keys create)",
+            )
+        return matches[0]
+
+
+class _Needs:
+    """A dependency that lets a request pass whose key has the scope, or one that includes it."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope: Scope = scope
+
+    async def __call__(
+        self, request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    ) -> None:
+        ring: KeyRing = request.app.state.keys
+        key = await ring.find(credentials.credentials if credentials else None)
+        if key is None:
+            return
+        request.state.key_id = key.id
+        if max(_RANK[scope] for scope in key.scopes) < _RANK[self.scope]:
+            raise ForbiddenError(
+                "the API key's scopes do not allow this", expected=f"scope {self.scope}", remedy="use another key"
+            )
+
+
+READ = Depends(_Needs("read"))
+WRITE = Depends(_Needs("write"))
+ADMIN = Depends(_Needs("admin"))
+
+
+def check_exposure(settings: ServiceSettings, store: Store) -> None:
+    """``UsageError`` when a server without keys would listen beyond this machine."""
+    if settings.insecure or _loopback(settings.host) or store.list_keys(live=True):
+        return
+    raise UsageError(
+        "without an API key everyone who reaches this address could use the server",
+        given=f"--host {settings.host}",
+        expected="a loopback address while there is no key",
+        remedy="rgrl keys create NAME, or --insecure if the network is yours alone",
+    )
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
