@@ -1,0 +1,137 @@
+"""Exact cosine neighbours by scanning every vector, and the ranking that every search ends with.
+
+Candidates are found in float32 and ranked by their cosine in float64, rounded to ``SCORE_DIGITS``; ties go to the lower
+row. So the answer does not depend on how a scan was cut into blocks, on threads, or on which index found a candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Ranking", "cosines", "inverse_norms", "pair_cosines", "rank", "scan", "unit"]
+
+Int64Array = npt.NDArray[np.int64]
+Float32Array = npt.NDArray[np.float32]
+Float64Array = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[Any]
+
+SCORE_DIGITS = 7
+# More than a float32 dot product of unit vectors differs from the float64 one.
+SLACK = 1e-5
+BLOCK_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """rows [R] int64 and their cosines [R] float64, best first."""
+
+    rows: Int64Array
+    scores: Float64Array
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+_NOTHING = Ranking(np.empty(0, np.int64), np.empty(0, np.float64))
+
+
+def unit(vector: FloatArray) -> Float64Array:
+    """``vector`` [D] scaled to length 1, in float64; a zero vector stays zero."""
+    wide = np.asarray(vector, dtype=np.float64)
+    largest = np.abs(wide).max(initial=0.0)
+    if largest == 0:
+        return wide
+    scaled: Float64Array = wide / largest
+    return scaled / np.sqrt(np.square(scaled).sum())
+
+
+def inverse_norms(vectors: FloatArray) -> Float32Array:
+    """1 / length of each row [N], 0 for a zero vector; a pass over the file, block by block."""
+    inverse = np.zeros(len(vectors), dtype=np.float32)
+    for rows in _blocks(vectors):
+        block = np.asarray(vectors[rows], dtype=np.float64)
+        lengths = np.sqrt(np.einsum("nd,nd->n", block, block))
+        np.divide(1.0, lengths, out=inverse[rows], where=lengths > 0, casting="same_kind")
+    return inverse
+
+
+def cosines(vectors: FloatArray, rows: Int64Array, query: Float64Array) -> Float64Array:
+    """Rounded cosines [R] of the unit vector ``query`` [D] and ``vectors[rows]``; 0 where a vector is zero."""
+    chosen = np.asarray(vectors[rows], dtype=np.float64)
+    # einsum sums every row in the same order, so equal vectors score equal; BLAS does not promise that.
+    return _rounded(np.einsum("nd,d->n", chosen, query), np.einsum("nd,nd->n", chosen, chosen))
+
+
+def pair_cosines(one: FloatArray, other: FloatArray) -> Float64Array:
+    """Rounded cosines [n] of ``one[i]`` and ``other[i]``, both [n, D]; 0 where a vector is zero."""
+    left, right = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
+    squares = np.einsum("nd,nd->n", left, left) * np.einsum("nd,nd->n", right, right)
+    return _rounded(np.einsum("nd,nd->n", left, right), squares)
+
+
+def _rounded(dots: Float64Array, squares: Float64Array) -> Float64Array:
+    scores = np.divide(dots, np.sqrt(squares), out=np.zeros_like(dots), where=squares > 0)
+    # Adding 0 turns -0.0 into 0.0.
+    return np.clip(np.round(scores, SCORE_DIGITS), -1.0, 1.0) + 0.0
+
+
+def rank(vectors: FloatArray, rows: Int64Array, query: Float64Array, k: int) -> Ranking:
+    """The best ``k`` of candidate ``rows`` by cosine, ties by row."""
+    rows = np.sort(rows)
+    return _best(rows, cosines(vectors, rows, query), k)
+
+
+def scan(
+    vectors: FloatArray,
+    inverse: Float32Array,
+    queries: Float64Array,
+    k: int,
+    excluded: Sequence[Int64Array],
+) -> list[Ranking]:
+    """The ``k`` nearest rows of every query, looking at every vector once.
+
+    ``vectors`` [N, D], ``inverse`` from ``inverse_norms``, ``queries`` [Q, D] of length 1, ``excluded`` one ascending
+    array of rows a query. A ranking is shorter than ``k`` only if fewer rows are left.
+    """
+    best = [_NOTHING] * len(queries)
+    queries_QD = queries.astype(np.float32)
+    for span in _blocks(vectors):
+        block_BD = np.asarray(vectors[span], dtype=np.float32)
+        scores_QB = queries_QD @ block_BD.T
+        scores_QB *= inverse[span]
+        for query, scores in enumerate(scores_QB):
+            low, high = np.searchsorted(excluded[query], (span.start, span.stop))
+            scores[excluded[query][low:high] - span.start] = -np.inf
+            candidates = np.flatnonzero(scores >= _floor(scores, best[query], k)) + span.start
+            if len(candidates):
+                best[query] = _merge(best[query], rank(vectors, candidates, queries[query], k), k)
+    return best
+
+
+def _floor(scores: Float32Array, best: Ranking, k: int) -> float:
+    """The float32 score below which a row of this block cannot be among the best ``k``."""
+    lowest = float(np.finfo(np.float32).min)
+    if len(best) == k:
+        lowest = float(best.scores[-1]) - SLACK
+    elif len(scores) > k:
+        lowest = max(lowest, float(np.partition(scores, len(scores) - k)[len(scores) - k]) - SLACK)
+    return lowest
+
+
+def _merge(one: Ranking, other: Ranking, k: int) -> Ranking:
+    return _best(np.concatenate((one.rows, other.rows)), np.concatenate((one.scores, other.scores)), k)
+
+
+def _best(rows: Int64Array, scores: Float64Array, k: int) -> Ranking:
+    order = np.lexsort((rows, -scores))[:k]
+    return Ranking(rows[order], scores[order])
+
+
+def _blocks(vectors: FloatArray) -> list[slice]:
+    rows = max(1, BLOCK_BYTES // (4 * vectors.shape[1]))
+    return [slice(start, min(start + rows, len(vectors))) for start in range(0, len(vectors), rows)]
