@@ -33,7 +33,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def open_vectors(path: Path, manifest: dict[str, Any]) -> npt.NDArray[Any]:
-    """The vectors [N, D] of the set at ``path``, memory-mapped; ``ArtifactError`` unless they are as its manifest says."""
+    """The vectors [N, D] of the set at ``path``, mapped; ``ArtifactError`` unless they are as its manifest says."""
     file = path / "vectors.npy"
     expected = (int(manifest["counts"]["nodes"]), int(manifest["counts"]["dim"]))
     try:

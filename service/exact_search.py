@@ -46,8 +46,9 @@ def unit(vector: FloatArray) -> Float64Array:
     largest = np.abs(wide).max(initial=0.0)
     if largest == 0:
         return wide
-    scaled: Float64Array = wide / largest
-    return scaled / np.sqrt(np.square(scaled).sum())
+    scaled = wide / largest
+    direction: Float64Array = scaled / np.sqrt(np.square(scaled).sum())
+    return direction
 
 
 def inverse_norms(vectors: FloatArray) -> Float32Array:
@@ -75,9 +76,11 @@ def pair_cosines(one: FloatArray, other: FloatArray) -> Float64Array:
 
 
 def _rounded(dots: Float64Array, squares: Float64Array) -> Float64Array:
-    scores = np.divide(dots, np.sqrt(squares), out=np.zeros_like(dots), where=squares > 0)
+    scores = np.zeros_like(dots)
+    np.divide(dots, np.sqrt(squares), out=scores, where=squares > 0)
+    np.clip(scores.round(SCORE_DIGITS), -1.0, 1.0, out=scores)
     # Adding 0 turns -0.0 into 0.0.
-    return np.clip(np.round(scores, SCORE_DIGITS), -1.0, 1.0) + 0.0
+    return scores + 0.0
 
 
 def rank(vectors: FloatArray, rows: Int64Array, query: Float64Array, k: int) -> Ranking:

@@ -61,4 +61,5 @@ def measured_recall(
 def _unit(rows: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     wide = np.asarray(rows, dtype=np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
-    return np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0)
+    scaled: npt.NDArray[np.float64] = np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0)
+    return scaled
