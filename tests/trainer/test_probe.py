@@ -23,7 +23,7 @@ def blobs(n: int = 120, dim: int = 9, classes: int = 3) -> tuple[npt.NDArray[np.
     """Words of a class are likelier in its nodes, so that a probe learns something and not everything."""
     rng = np.random.default_rng(3)
     codes = rng.integers(0, classes, n)
-    likely = np.where(np.arange(dim) % classes == codes[:, None], 0.5, 0.25)
+    likely = np.where(np.arange(dim) % classes == codes[:, None], 0.6, 0.2)
     values = (rng.random((n, dim)) < likely) * rng.integers(1, 4, (n, dim))
     codes[rng.permutation(n)[: n // 10]] = -1
     return values.astype(np.float32), codes
