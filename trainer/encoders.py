@@ -28,8 +28,11 @@ class GcnLayer(nn.Module):
 
     def forward(self, x: Features | Tensor, adjacency: Adjacency) -> Tensor:
         """[C, in] and an R×C adjacency to [R, out]."""
-        hidden_RD = adjacency.matmul(x @ self.weight) + self.bias
-        return cast(Tensor, self.activation(self.norm(hidden_RD)))
+        return self.activate(adjacency.matmul(x @ self.weight))
+
+    def activate(self, aggregated_RD: Tensor) -> Tensor:
+        """What follows A X W: bias, BatchNorm, PReLU."""
+        return cast(Tensor, self.activation(self.norm(aggregated_RD + self.bias)))
 
 
 class GcnEncoder(nn.Module):
@@ -45,10 +48,6 @@ class GcnEncoder(nn.Module):
     def num_layers(self) -> int:
         """How many adjacencies ``forward`` takes."""
         return len(self.layers)
-
-    def layer(self, i: int, x: Features | Tensor, adjacency: Adjacency) -> Tensor:
-        """Layer ``i`` alone: the step of layer-wise inference."""
-        return cast(Tensor, self.layers[i](x, adjacency))
 
     def forward(self, x: Features | Tensor, adjacencies: Sequence[Adjacency]) -> Tensor:
         """``adjacencies``: one a layer, the first heard first; their rows shrink to the nodes asked for."""
