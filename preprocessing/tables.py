@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from preprocessing.errors import InputError
 
-__all__ = ["Progress", "Table", "open_table", "table_files"]
+__all__ = ["Progress", "Table", "existing_file", "open_table", "table_files"]
 
 BATCH_ROWS = 1 << 20
 
@@ -134,14 +134,17 @@ class _CsvTable(Table):
         raise IndexError(row)
 
 
+def existing_file(path: Path) -> Path:
+    """``path`` itself; ``InputError`` when no file is there."""
+    if not path.is_file():
+        raise InputError("there is no such file", where=str(path), expected="a file", remedy="check the path")
+    return path
+
+
 def table_files(path: Path) -> list[Path]:
     """The table's files: itself, or a directory's parts in natural order (part-2 before part-10)."""
-    if not path.exists():
-        raise InputError(
-            "there is no such file", where=str(path), expected="a table (.parquet or .csv)", remedy="check the path"
-        )
-    if path.is_file():
-        return [path]
+    if not path.is_dir():
+        return [existing_file(path)]
     parts = [
         file for file in path.iterdir() if file.suffix.lower() in _OPENERS and not file.name.startswith((".", "_"))
     ]

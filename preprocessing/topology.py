@@ -47,9 +47,9 @@ class Graph:
     counts: EdgeCounts
 
 
-def index_dtype(num_nodes: int) -> type[np.int32] | type[np.int64]:
+def index_dtype(num_nodes: int) -> np.dtype[Any]:
     """int32 below 2^31 nodes."""
-    return np.int32 if num_nodes < 2**31 else np.int64
+    return np.dtype(np.int32 if num_nodes < 2**31 else np.int64)
 
 
 def build_graph(source: IntArray, target: IntArray, num_nodes: int, direction: Direction) -> Graph:

@@ -1,0 +1,28 @@
+"""``python -m preprocessing ingest|preprocess SPEC.json``: a stage as a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from preprocessing.stage import Emitter, run_stage
+
+__all__: list[str] = []
+
+
+# A stage's libraries are imported when it runs, so that neither waits for the other's.
+def _ingest(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
+    from preprocessing.ingest import ingest
+
+    return ingest(spec, emitter)
+
+
+def _preprocess(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
+    from preprocessing.ppr import preprocess
+
+    return preprocess(spec, emitter)
+
+
+if __name__ == "__main__":
+    sys.exit(run_stage({"ingest": _ingest, "preprocess": _preprocess}, sys.argv[1:]))

@@ -1,0 +1,179 @@
+"""The gnn-benchmark layout (Shchur et al., 2018): CSR groups ``adj_*`` and ``attr_*``, and ``labels``, in one ``.npz``.
+
+A multiplex file has a group ``adj_<relation>_*`` for every relation. Node ids are the row numbers 0..N−1. An entry
+(i, j) of the adjacency is an edge i → j, whatever its weight; a negative label is none. Object arrays, which would have
+to be unpickled, are refused.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import scipy.sparse as sp
+
+from preprocessing.errors import InputError
+from preprocessing.features import FeatureDtype, FeatureSource, matrix_features
+from preprocessing.ids import IdMap
+from preprocessing.raw_graph import Notice, RawGraph
+from preprocessing.settings import NpzSource
+from preprocessing.tables import existing_file
+from preprocessing.topology import index_dtype
+
+__all__ = ["read_npz"]
+
+
+def read_npz(settings: NpzSource, dtype: FeatureDtype) -> RawGraph:
+    """Read the file; ``InputError`` when it is absent, damaged, or its arrays do not fit together."""
+    file = _File(Path(settings.path))
+    group = _adjacency(file, settings.relation)
+    indptr, indices, (nodes, columns) = _csr(file, group)
+    if nodes != columns:
+        raise file.fault(
+            f"{group}_shape", "the adjacency is not square", f"{nodes} x {columns}", "as many columns as rows"
+        )
+    index = index_dtype(nodes)
+    source = np.repeat(np.arange(nodes, dtype=index), np.diff(indptr))
+    used = {f"{group}_{part}" for part in ("data", "indices", "indptr", "shape")}
+    used |= {name for name in file.names if name.startswith("attr_")} | {"labels"}
+    notices = [*_unread(file, used), *_weights(file, f"{group}_data")]
+    return RawGraph(
+        IdMap(np.arange(nodes, dtype=np.int64)),
+        source,
+        indices.astype(index),
+        _features(file, nodes, dtype),
+        _labels(file, nodes),
+        tuple(notices),
+    )
+
+
+class _File:
+    """The archive's arrays, each read when asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = existing_file(path)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                self.names = [Path(name).stem for name in archive.namelist() if name.endswith(".npy")]
+        except (OSError, zipfile.BadZipFile) as error:
+            raise InputError(
+                f"the file is no .npz, or it is truncated ({error})",
+                where=str(path),
+                expected="an archive written by numpy.savez",
+                remedy="write or copy it again",
+            ) from error
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        if name not in self.names:
+            raise InputError(
+                f"there is no array '{name}'",
+                where=str(self.path),
+                given="arrays " + ", ".join(f"'{known}'" for known in self.names),
+                expected="the gnn-benchmark layout: adj_indices, adj_indptr, adj_shape, attr_*, labels",
+                remedy="convert the file, or ingest tables",
+            )
+        try:
+            with np.load(self.path, allow_pickle=False) as arrays:
+                array: npt.NDArray[Any] = arrays[name]
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            objects = "allow_pickle" in str(error)
+            raise self.fault(
+                name,
+                "the array holds Python objects, which would have to be unpickled" if objects else f"damaged ({error})",
+                None,
+                "an array of numbers or of fixed-width text",
+            ) from error
+        return array
+
+    def integers(self, name: str) -> npt.NDArray[np.int64]:
+        array = self.array(name)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise self.fault(name, "wrong kind of array", f"{array.dtype} {array.shape}", "one dimension of integers")
+        return array.astype(np.int64)
+
+    def fault(self, name: str, problem: str, given: object, expected: str) -> InputError:
+        where = f"{self.path}, array '{name}'"
+        return InputError(problem, where=where, given=given, expected=expected, remedy="write the file again")
+
+
+def _adjacency(file: _File, relation: str | None) -> str:
+    """The key prefix of the adjacency group that is meant."""
+    groups = [match[1] for name in file.names if (match := re.fullmatch(r"(adj(?:_.+)?)_indptr", name))]
+    relations = [group.removeprefix("adj_") for group in groups if group != "adj"]
+    if relation is not None and relation in relations:
+        return f"adj_{relation}"
+    if relation is None and ("adj" in groups or not relations):
+        return "adj"
+    if relation is None and len(relations) == 1:
+        return f"adj_{relations[0]}"
+    raise InputError(
+        "the relation must be chosen" if relation is None else "there is no such relation",
+        where=str(file.path),
+        given=relation,
+        expected="one of " + ", ".join(relations) if relations else "no relation: the file has one adjacency",
+        remedy="set `relation`" if relations else "leave out `relation`",
+    )
+
+
+def _csr(file: _File, group: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], tuple[int, int]]:
+    """Checked indptr, indices and shape of a CSR group."""
+    indptr, indices, shape = (file.integers(f"{group}_{part}") for part in ("indptr", "indices", "shape"))
+    if len(shape) != 2 or (shape < 0).any():
+        raise file.fault(f"{group}_shape", "wrong shape", shape.tolist(), "two sizes: rows and columns")
+    rows, columns = shape.tolist()
+    if len(indptr) != rows + 1:
+        raise file.fault(f"{group}_indptr", "wrong length", len(indptr), f"{rows + 1}, one more than rows")
+    if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise file.fault(
+            f"{group}_indptr",
+            "not the row starts of the indices",
+            f"{indptr[0]} … {indptr[-1]}",
+            f"ascending numbers from 0 to {len(indices)}, the length of '{group}_indices'",
+        )
+    outside = (indices < 0) | (indices >= columns)
+    if outside.any():
+        at = int(np.argmax(outside))
+        raise file.fault(f"{group}_indices", f"entry {at} (from 0) is out of range", indices[at], f"0 to {columns - 1}")
+    return indptr, indices, (rows, columns)
+
+
+def _features(file: _File, nodes: int, dtype: FeatureDtype) -> FeatureSource | None:
+    if not any(name.startswith("attr_") for name in file.names):
+        return None
+    indptr, indices, shape = _csr(file, "attr")
+    data = file.array("attr_data")
+    if data.shape != indices.shape or data.dtype.kind not in "biuf":
+        given, expected = f"{data.dtype} {data.shape}", f"{len(indices)} numbers, as 'attr_indices' has"
+        raise file.fault("attr_data", "wrong kind of array", given, expected)
+    if shape[0] != nodes or shape[1] == 0:
+        raise file.fault("attr_shape", "wrong shape", f"{shape[0]} x {shape[1]}", f"a row for each of {nodes} nodes")
+    return matrix_features(sp.csr_array((data, indices, indptr), shape=shape), dtype, "attr", str(file.path))
+
+
+def _labels(file: _File, nodes: int) -> pa.Array | None:
+    if "labels" not in file.names:
+        return None
+    labels = file.array("labels")
+    if labels.shape != (nodes,) or labels.dtype.kind not in "iuU":
+        given, expected = f"{labels.dtype} {labels.shape}", f"{nodes} integers or texts, one a node"
+        raise file.fault("labels", "unsupported labels", given, expected)
+    if labels.dtype.kind == "U":
+        return pa.array(labels.tolist(), pa.string())
+    return pa.array(labels.astype(np.int64), mask=labels < 0)
+
+
+def _weights(file: _File, name: str) -> list[Notice]:
+    if name not in file.names or (file.array(name) == 1).all():
+        return []
+    return [Notice("weights_unread", f"{file.path}: the weights '{name}' are not used: every entry is an edge")]
+
+
+def _unread(file: _File, used: set[str]) -> list[Notice]:
+    names = ", ".join(f"'{name}'" for name in file.names if name not in used)
+    return [Notice("arrays_unread", f"{file.path}: arrays not used: {names}")] if names else []

@@ -1,0 +1,169 @@
+"""Graphs from PyTorch Geometric: a ``Data`` object, or a data set by name.
+
+Node ids are 0..N−1. ``edge_index``, ``x`` and ``y`` are read; everything else (masks, edge weights, positions) is
+reported and left. Data sets come through PyG, which downloads them and reads them in its own formats.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import scipy.sparse as sp
+import torch
+from torch_geometric import datasets
+from torch_geometric.data import Data
+
+from preprocessing.errors import InputError, UsageError
+from preprocessing.features import FeatureDtype, FeatureSource, matrix_features
+from preprocessing.ids import IdMap
+from preprocessing.raw_graph import Notice, RawGraph
+from preprocessing.settings import PygSource
+from preprocessing.topology import index_dtype
+
+__all__ = ["PYG_DATASETS", "data_hash", "load_pyg", "read_pyg"]
+
+# Data sets of one homogeneous graph. A closed list, because a name may come from a request.
+PYG_DATASETS = (
+    "Actor",
+    "Amazon",
+    "AttributedGraphDataset",
+    "CitationFull",
+    "Coauthor",
+    "CoraFull",
+    "DeezerEurope",
+    "FacebookPagePage",
+    "Flickr",
+    "GitHub",
+    "HeterophilousGraphDataset",
+    "KarateClub",
+    "LastFMAsia",
+    "Planetoid",
+    "Reddit",
+    "Reddit2",
+    "Twitch",
+    "WebKB",
+    "WikiCS",
+    "WikipediaNetwork",
+)
+
+
+def load_pyg(settings: PygSource) -> Data:
+    """The data set's graph, downloaded into ``settings.root`` where it is not there yet."""
+    family, _, name = settings.name.partition(":")
+    if family not in PYG_DATASETS:
+        raise UsageError(
+            "there is no such data set",
+            given=settings.name,
+            expected="a family of " + ", ".join(PYG_DATASETS) + ", and after a colon the name of a member",
+            pointer="/settings/source/name",
+        )
+    dataset_class = getattr(datasets, family)
+    parameters = inspect.signature(dataset_class).parameters
+    arguments = {"root": settings.root} if "root" in parameters else {}
+    if "name" in parameters:
+        arguments["name"] = name
+    try:
+        dataset = dataset_class(**arguments)
+    except OSError as error:
+        raise InputError(
+            f"the data set could not be fetched ({error})",
+            where=settings.name,
+            expected="a network, or the data set's files in the root folder",
+            remedy=f"try again with a network, or put the files under {settings.root}",
+        ) from error
+    except (AssertionError, KeyError, ValueError) as error:
+        raise InputError(
+            f"PyG does not know this member of {family} ({error})",
+            where=settings.name,
+            given=name or "no name",
+            expected=f"{family}:NAME",
+            remedy="see the list of data sets in PyG's documentation",
+        ) from error
+    if len(dataset) != 1:
+        raise InputError(
+            "the data set is not one graph",
+            where=settings.name,
+            given=f"{len(dataset)} graphs",
+            expected="one graph",
+            remedy="pass one of its graphs to ingest_pyg",
+        )
+    return dataset[0]
+
+
+def read_pyg(data: Data, dtype: FeatureDtype, where: str) -> RawGraph:
+    """Read a ``Data`` object; ``InputError`` when it is no homogeneous graph or its tensors do not fit together."""
+    if not isinstance(data, Data):
+        raise _fault(where, "this is no homogeneous graph", type(data).__name__, "a torch_geometric.data.Data")
+    if data.edge_index is None:
+        raise _fault(where, "the graph has no edges", ", ".join(data.keys()), "edge_index [2, E]")
+    nodes = int(data.num_nodes or 0)
+    edge_index = _array(data.edge_index)
+    if edge_index.ndim != 2 or len(edge_index) != 2 or edge_index.dtype.kind not in "iu":
+        raise _fault(where, "wrong kind of edge_index", f"{edge_index.dtype} {edge_index.shape}", "integers [2, E]")
+    outside = (edge_index < 0) | (edge_index >= nodes)
+    if outside.any():
+        end, edge = (int(i[0]) for i in np.nonzero(outside))
+        raise _fault(
+            where, f"edge_index[{end}, {edge}] names an unknown node", edge_index[end, edge], f"nodes 0 to {nodes - 1}"
+        )
+    labels, notices = _labels(data.y, nodes, where)
+    unread = ", ".join(sorted(set(data.keys()) - {"edge_index", "x", "y", "num_nodes"}))
+    if unread:
+        notices.append(Notice("fields_unread", f"{where}: fields not used: {unread}"))
+    index = index_dtype(nodes)
+    return RawGraph(
+        IdMap(np.arange(nodes, dtype=np.int64)),
+        edge_index[0].astype(index),
+        edge_index[1].astype(index),
+        _features(data.x, nodes, dtype, where),
+        labels,
+        tuple(notices),
+    )
+
+
+def data_hash(data: Data) -> str:
+    """sha256 of what ``read_pyg`` reads."""
+    digest = hashlib.sha256(str(data.num_nodes).encode())
+    for name in ("edge_index", "x", "y"):
+        value = data.get(name)
+        if isinstance(value, torch.Tensor):
+            array = _array(value.to_dense())
+            digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def _features(x: Any, nodes: int, dtype: FeatureDtype, where: str) -> FeatureSource | None:
+    if x is None:
+        return None
+    if not isinstance(x, torch.Tensor) or x.ndim != 2 or len(x) != nodes or x.shape[1] == 0 or x.is_complex():
+        raise _fault(where, "wrong kind of x", getattr(x, "shape", type(x).__name__), f"numbers [{nodes}, F]")
+    if x.layout == torch.strided:
+        return matrix_features(_array(x), dtype, "x", where)
+    csr = x.to_sparse_csr()
+    parts = (_array(csr.values()), _array(csr.col_indices()), _array(csr.crow_indices()))
+    return matrix_features(sp.csr_array(parts, shape=tuple(x.shape)), dtype, "x", where)
+
+
+def _labels(y: Any, nodes: int, where: str) -> tuple[pa.Array | None, list[Notice]]:
+    """Classes; a negative one means none. Targets of another form are reported: the graph is good without them."""
+    if y is None:
+        return None, []
+    values = _array(y).reshape(-1) if isinstance(y, torch.Tensor) else np.empty(0)
+    if len(values) != nodes or values.dtype.kind not in "iu":
+        message = f"{where}: y is not used as labels: it is not one class a node"
+        return None, [Notice("labels_unread", message)]
+    return pa.array(values.astype(np.int64), mask=values < 0), []
+
+
+def _array(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    plain = tensor.detach().cpu()
+    return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+
+
+def _fault(where: str, problem: str, given: object, expected: str) -> InputError:
+    return InputError(problem, where=where, given=given, expected=expected, remedy="correct the Data object")
