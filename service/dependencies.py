@@ -6,10 +6,12 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from service.metrics import Metrics
+from service.scheduler import Scheduler
 from service.settings import ServiceSettings
 from service.store import Store
 
-__all__ = ["SettingsDep", "StoreDep"]
+__all__ = ["MetricsDep", "SchedulerDep", "SettingsDep", "StoreDep"]
 
 
 async def _settings(request: Request) -> ServiceSettings:
@@ -22,5 +24,17 @@ async def _store(request: Request) -> Store:
     return store
 
 
+async def _scheduler(request: Request) -> Scheduler:
+    scheduler: Scheduler = request.app.state.scheduler
+    return scheduler
+
+
+async def _metrics(request: Request) -> Metrics:
+    metrics: Metrics = request.app.state.metrics
+    return metrics
+
+
 SettingsDep = Annotated[ServiceSettings, Depends(_settings)]
 StoreDep = Annotated[Store, Depends(_store)]
+SchedulerDep = Annotated[Scheduler, Depends(_scheduler)]
+MetricsDep = Annotated[Metrics, Depends(_metrics)]

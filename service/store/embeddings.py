@@ -6,7 +6,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import Connection, or_, select
 
@@ -117,7 +117,7 @@ def find_embedding(connection: Connection, ref: str) -> Embedding:
 def insert_embedding(
     connection: Connection, identity: str, *, graph: str, job: str, path: Path, counts: dict[str, Any]
 ) -> None:
-    """Add the set that a training stage left; a second call for the same set changes nothing."""
+    """Add the set that a job's training stage left, and tell the job; a second call changes nothing."""
     known = connection.execute(select(embeddings.c.id).where(embeddings.c.id == identity)).scalar()
     if known is None:
         connection.execute(
@@ -125,6 +125,12 @@ def insert_embedding(
                 id=identity, graph=graph, job=job, state="ready", path=str(path), counts=counts, created_at=now()
             )
         )
+        connection.execute(jobs.update().where(jobs.c.id == job).values(embedding=identity))
+
+
+def set_part(connection: Connection, identity: str, part: Literal["report", "index"], summary: dict[str, Any]) -> None:
+    """Note the summary of what was added to an embedding set."""
+    connection.execute(embeddings.update().where(embeddings.c.id == identity).values({part: summary}))
 
 
 def point_alias(connection: Connection, name: str, identity: str) -> Alias:

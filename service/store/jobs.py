@@ -34,7 +34,7 @@ class NewJob:
     kind: str
     name: str | None
     labels: dict[str, str]
-    graph: str | None
+    graph: str
     embedding: str | None
     alias: str | None
     spec: dict[str, Any]
@@ -55,15 +55,20 @@ class Jobs(Database):
         """
         try:
             with self.writing() as connection:
-                earlier = _replay(connection, new)
+                earlier = _replay(connection, new.idempotency_key, new.request_hash)
                 return (earlier, False) if earlier is not None else (_insert(connection, new, max_queued), True)
         except IntegrityError:
             # Under PostgreSQL two transactions may both miss the key; the unique column lets one through.
             with self.reading() as connection:
-                earlier = _replay(connection, new)
+                earlier = _replay(connection, new.idempotency_key, new.request_hash)
             if earlier is None:
                 raise
             return earlier, False
+
+    def submitted_job(self, key: str, request_hash: str) -> Job | None:
+        """The job that this idempotent request queued before; ``ConflictError`` if the key was another request's."""
+        with self.reading() as connection:
+            return _replay(connection, key, request_hash)
 
     def job(self, identity: str) -> Job:
         """The job of that id; ``NotFoundError``."""
@@ -123,17 +128,18 @@ class Jobs(Database):
             connection.execute(jobs.update().where(jobs.c.id == identity).values(cancel_requested=True))
             return find_job(connection, identity), not job.cancel_requested
 
-    def job_events(
-        self, identity: str, *, after: int = 0, limit: int = 500, event: str | None = None
-    ) -> list[JobEvent]:
-        """The job's rows past row ``after``, oldest first, of one kind of event if named."""
+    def job_events(self, identity: str, *, after: int = 0, limit: int = 500) -> list[JobEvent]:
+        """The job's rows past row ``after``, oldest first."""
         query = select(job_events).where(job_events.c.job == identity, job_events.c.id > after)
-        if event is not None:
-            query = query.where(job_events.c.event == event)
         with self.reading() as connection:
-            return [
-                JobEvent(**row._mapping) for row in connection.execute(query.order_by(job_events.c.id).limit(limit))
-            ]
+            rows = connection.execute(query.order_by(job_events.c.id).limit(limit))
+            return [JobEvent(**row._mapping) for row in rows]
+
+    def job_metrics(self, identity: str) -> list[JobEvent]:
+        """Every row of figures the job's stages reported, oldest first."""
+        query = select(job_events).where(job_events.c.job == identity, job_events.c.event == "metrics")
+        with self.reading() as connection:
+            return [JobEvent(**row._mapping) for row in connection.execute(query.order_by(job_events.c.id))]
 
     def count_jobs(self) -> dict[JobStatus, int]:
         """How many jobs there are of each status."""
@@ -160,15 +166,15 @@ def add_transition(connection: Connection, job: str, transition: Transition) -> 
     )
 
 
-def _replay(connection: Connection, new: NewJob) -> Job | None:
+def _replay(connection: Connection, key: str | None, request_hash: str | None) -> Job | None:
     """The job that the same key queued before."""
-    if new.idempotency_key is None:
+    if key is None:
         return None
-    query = select(jobs.c.id, jobs.c.request_hash).where(jobs.c.idempotency_key == new.idempotency_key)
+    query = select(jobs.c.id, jobs.c.request_hash).where(jobs.c.idempotency_key == key)
     row = connection.execute(query).one_or_none()
     if row is None:
         return None
-    if row.request_hash != new.request_hash:
+    if row.request_hash != request_hash:
         raise ConflictError(
             "this Idempotency-Key was used for another request", remedy="use a new key for a new request"
         )
@@ -179,8 +185,7 @@ def _insert(connection: Connection, new: NewJob, max_queued: int) -> Job:
     waiting = connection.execute(select(func.count()).where(jobs.c.status == "queued")).scalar_one()
     if waiting >= max_queued:
         raise BusyError(f"{waiting} jobs wait already", expected=f"at most {max_queued}", remedy="submit again later")
-    if new.graph is not None:
-        find_graph(connection, new.graph)
+    find_graph(connection, new.graph)
     if new.embedding is not None:
         find_embedding(connection, new.embedding)
     identity, moment = new_id("job"), now()
@@ -191,6 +196,7 @@ def _insert(connection: Connection, new: NewJob, max_queued: int) -> Job:
             attempt=0,
             created_at=moment,
             cancel_requested=False,
+            losses=0,
             events_offset=0,
             **vars(new),
         )

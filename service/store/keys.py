@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import select
 
+from preprocessing.errors import UsageError
 from service.errors import NotFoundError
 from service.identifiers import new_id
 from service.store.database import Database
@@ -26,7 +27,9 @@ class ApiKeys(Database):
     """Make, list and revoke API keys."""
 
     def create_key(self, name: str, scopes: Sequence[Scope]) -> tuple[ApiKey, str]:
-        """A new key, and its token, which cannot be read again."""
+        """A new key, and its token, which cannot be read again; ``UsageError`` without a scope."""
+        if not scopes:
+            raise UsageError("a key needs a scope", expected="read, write or admin")
         token = f"rgrl_{secrets.token_urlsafe(32)}"
         key = ApiKey(new_id("key"), name, hash_token(token), list(scopes), now(), None)
         with self.writing() as connection:

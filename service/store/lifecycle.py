@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from service.store.database import Database
 from service.store.jobs import active_jobs, add_transition, find_job
@@ -42,8 +42,11 @@ class Lifecycle(Database):
         with self.reading() as connection:
             return active_jobs(connection)
 
-    def transition(self, job: Job, status: JobStatus, **changes: Any) -> Job:
-        """Move ``job`` on from the status and attempt it was read with; ``StaleJobError`` if it has moved already."""
+    def transition(self, job: Job, status: JobStatus, *, effect: Effect | None = None, **changes: Any) -> Job:
+        """Move ``job`` on from the status and attempt it was read with; ``StaleJobError`` if it has moved already.
+
+        ``effect`` writes what the move means into other rows, in the same transaction.
+        """
         moment = now()
         if status in ENDED:
             changes = {"ended_at": moment, "progress": None, **changes}
@@ -51,12 +54,14 @@ class Lifecycle(Database):
             _compare_and_set(connection, job, status=status, **changes)
             after = find_job(connection, job.id)
             add_transition(connection, job.id, Transition(status, after.phase, after.attempt, moment))
+            if effect is not None:
+                effect(connection)
             return find_job(connection, job.id)
 
-    def set_process(self, job: Job, pid: int, pid_started: float) -> Job:
+    def set_process(self, job: Job, pid: int) -> Job:
         """Note the process of the job's present attempt."""
         with self.writing() as connection:
-            _compare_and_set(connection, job, pid=pid, pid_started=pid_started)
+            _compare_and_set(connection, job, pid=pid)
             return find_job(connection, job.id)
 
     def record_events(self, job: Job, offset: int, events: Sequence[FileEvent]) -> Job:
@@ -100,12 +105,6 @@ class Lifecycle(Database):
                 events_offset=offset,
             )
             return find_job(connection, job.id)
-
-    def known_jobs(self, identities: Sequence[str]) -> set[str]:
-        """Those of the ids that are unfinished jobs."""
-        query = select(jobs.c.id).where(jobs.c.id.in_(identities), jobs.c.status.not_in(ENDED))
-        with self.reading() as connection:
-            return set(connection.execute(query).scalars())
 
 
 def _compare_and_set(connection: Connection, job: Job, *conditions: Any, **changes: Any) -> None:

@@ -75,8 +75,8 @@ class Transition:
 class Job:
     """A job as the rows tell it.
 
-    ``attempt`` counts starts, ``token`` names the latest, ``pid`` and ``pid_started`` are its process;
-    ``events_offset`` is how far the job's event file has been taken into the store.
+    ``attempt`` counts starts, ``token`` names the latest and ``pid`` is its process; ``losses`` counts processes that
+    ended without a word; ``events_offset`` is how far the job's event file has been taken into the store.
     """
 
     id: str
@@ -86,7 +86,7 @@ class Job:
     status: JobStatus
     phase: str | None
     attempt: int
-    graph: str | None
+    graph: str
     embedding: str | None
     alias: str | None
     spec: dict[str, Any]
@@ -98,7 +98,7 @@ class Job:
     cancel_requested: bool
     token: str | None
     pid: int | None
-    pid_started: float | None
+    losses: int
     events_offset: int
     transitions: tuple[Transition, ...] = ()
 

@@ -1,0 +1,71 @@
+"""The application: settings in, a FastAPI app out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+from preprocessing.artifact import code_version
+from service.auth import READ, KeyRing, check_exposure
+from service.embedding_set import EmbeddingSets
+from service.errors import Problem, install_error_handlers
+from service.metrics import Metrics
+from service.middleware import BodyLimit, RequestContext
+from service.plan import Planner, plan_job
+from service.routes import aliases, embeddings, graphs, health, info, job_history, jobs
+from service.scheduler import Scheduler
+from service.settings import ServiceSettings
+from service.store import Store
+
+__all__ = ["create_app"]
+
+_PROBLEM: dict[int | str, dict[str, Any]] = {
+    code: {"description": "Problem details (RFC 9457)", "content": {"application/problem+json": {}}, "model": Problem}
+    for code in ("4XX", "5XX")
+}
+
+
+def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAPI:
+    """A server of ``settings.home``: API, scheduler and page. ``plan`` turns jobs into the commands that do them.
+
+    ``UsageError`` when the store cannot be opened, or when the address is open to others and there is no API key.
+    """
+    store = Store(settings)
+    check_exposure(settings, store)
+    metrics = Metrics()
+    scheduler = Scheduler(store, settings, plan, metrics)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        scheduler.start()
+        try:
+            yield
+        finally:
+            scheduler.stop()
+            store.close()
+
+    app = FastAPI(
+        title="rgrl",
+        version=code_version(),
+        description="Node embeddings for huge graphs, without labels.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        responses=_PROBLEM,
+    )
+    app.state.settings = settings
+    app.state.store = store
+    app.state.metrics = metrics
+    app.state.scheduler = scheduler
+    app.state.keys = KeyRing(store)
+    app.state.embeddings = EmbeddingSets(store)
+    app.include_router(health.router)
+    for part in (info, graphs, jobs, job_history, embeddings, aliases):
+        app.include_router(part.router, dependencies=[READ])
+    install_error_handlers(app)
+    app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(RequestContext, metrics=metrics)
+    return app

@@ -1,0 +1,50 @@
+"""Paths that requests name are held under the configured data roots, symbolic links and ``..`` resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from preprocessing.errors import InputError
+from service.errors import ForbiddenError
+
+__all__ = ["under_roots"]
+
+_REMEDY = "move the data under a data root, or start the server with RGRL_DATA_ROOTS naming its folder"
+
+
+def under_roots(text: str, roots: Sequence[Path], pointer: str, *, must_exist: bool = True) -> Path:
+    """The real path of ``text``, which is absolute or relative to a data root.
+
+    ``ForbiddenError`` when it, or anything directly in it, leads out of every root; ``InputError`` when there is
+    nothing there. Whether something exists outside the roots is not told.
+    """
+    inside = [path for path in _candidates(text, roots, pointer) if _within(path, roots)]
+    if not inside:
+        raise ForbiddenError(
+            "the path is outside this server's data roots",
+            expected="a path under one of the folders of the setting data_roots (RGRL_DATA_ROOTS)",
+            remedy=_REMEDY,
+            pointer=pointer,
+        )
+    present = [path for path in inside if path.exists()]
+    if must_exist and not present:
+        raise InputError("there is nothing at this path", expected="an existing path", pointer=pointer)
+    path = (present or inside)[0]
+    if path.is_dir() and not all(_within(entry.resolve(), roots) for entry in path.iterdir()):
+        raise ForbiddenError(
+            "the folder holds a link that leads out of the data roots", remedy=_REMEDY, pointer=pointer
+        )
+    return path
+
+
+def _candidates(text: str, roots: Sequence[Path], pointer: str) -> Iterator[Path]:
+    for root in roots:
+        try:
+            yield (root / text).resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise InputError("this cannot be a path", expected="a path", pointer=pointer) from error
+
+
+def _within(path: Path, roots: Sequence[Path]) -> bool:
+    return any(path.is_relative_to(root) for root in roots)

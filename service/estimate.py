@@ -1,0 +1,108 @@
+"""What a job will roughly take, from the counts of its bundle: for a dry run.
+
+The figures are sums of what each stage must hold, write and compute, at rates typical of one core. They are meant to
+tell minutes from days and a laptop from a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from service.machine import machine
+from service.store import Graph
+
+__all__ = ["Estimate", "estimate"]
+
+FLOPS_PER_CORE = 5e9
+PPR_ROWS_PER_CORE = 5e3
+PROBE_STEP_FLOPS = 6.0
+NO_COUNTS = "the graph is not ingested yet, so its size is unknown"
+
+
+_Cost = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes of memory at the peak, bytes written, seconds on this machine; None where ``basis`` says why not."""
+
+    memory_bytes: int | None
+    disk_bytes: int | None
+    seconds: float | None
+    basis: str
+
+
+@dataclass(frozen=True)
+class _Size:
+    """N nodes, A arcs, Z stored feature values of F columns."""
+
+    nodes: int
+    arcs: int
+    columns: int
+    values: float
+
+    @property
+    def bytes(self) -> float:
+        """Topology and features, as float32 values with int32 columns."""
+        return 8 * self.nodes + 4 * self.arcs + 8 * self.values
+
+
+def estimate(stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int | None) -> Estimate:
+    """Add up the stages of a job on ``graph``; ``dim`` is the width of the embedding set it is about."""
+    if graph.counts is None:
+        return Estimate(None, None, None, NO_COUNTS)
+    features = graph.features or {}
+    columns = int(features.get("columns") or 0)
+    nodes = graph.counts["nodes"]
+    size = _Size(nodes, graph.counts["arcs"], columns, nodes * columns * float(features.get("density") or 1.0))
+    dim = int(spec["train"]["encoder"]["layers"][-1]) if "train" in spec else dim or 0
+    cores = machine().cores
+    parts = [_STAGES[stage](size, spec.get(stage, {}), dim, cores) for stage in stages if stage in _STAGES]
+    return Estimate(
+        int(max((memory for memory, _, _ in parts), default=0)),
+        int(sum(disk for _, disk, _ in parts)),
+        round(sum(seconds for _, _, seconds in parts), 1),
+        f"{nodes} nodes, {size.arcs} arcs, {columns} feature columns; {cores} cores of {FLOPS_PER_CORE:.0e} flop/s",
+    )
+
+
+def _preprocess(size: _Size, spec: dict[str, Any], _dim: int, cores: int) -> _Cost:
+    """Rows of K neighbours and scores; a push a row."""
+    threads = min(spec.get("threads") or cores, cores)
+    disk = size.nodes * (12 * spec["ppr"]["top_k"] + 48)
+    return size.bytes + disk / 4, disk, size.nodes / (PPR_ROWS_PER_CORE * threads)
+
+
+def _train(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
+    """Two views, forward and backward online and forward on the target: seven passes of products and SpMM an epoch."""
+    widths, run = spec["encoder"]["layers"], spec["run"]
+    full = spec["batch"]["mode"] == "full" or (spec["batch"]["mode"] == "auto" and size.nodes <= 100_000)
+    held = size.nodes if full else spec["batch"]["size"] * 100
+    products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
+    spmm = size.arcs * sum(widths)
+    anchors = size.nodes * (spec["anchors"]["num_global"] + spec["anchors"]["num_local"]) * dim
+    operations = run["epochs"] * 2 * (7 * (products + spmm) + 6 * anchors)
+    activations = 4 * held * (12 * sum(widths) + 2 * spec["encoder"]["predictor_hidden"])
+    similarities = 8 * held * spec["anchors"]["num_global"]
+    return size.bytes + activations + similarities, 9 * size.nodes * dim, operations / (FLOPS_PER_CORE * cores)
+
+
+def _evaluate(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
+    """Logistic regression on each split, for the embeddings and three baselines of at most their width."""
+    operations = PROBE_STEP_FLOPS * spec["splits"] * spec["steps"] * size.nodes * dim * (4 if spec["baselines"] else 1)
+    return 12 * size.nodes * dim + size.bytes, 1e5, operations / (FLOPS_PER_CORE * cores)
+
+
+def _index(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
+    """The vectors again, with links; every node added weighs ``build_effort`` candidates (none in an exact index)."""
+    exact = spec["kind"] == "exact" or (spec["kind"] == "auto" and size.nodes <= 200_000)
+    disk = size.nodes * (4 * dim + (0 if exact else 8 * spec["links"]))
+    weighed = 0 if exact else spec["build_effort"]
+    queries = spec["recall_queries"] * size.nodes * dim * 2
+    return 2 * disk, disk, (2 * weighed * dim * size.nodes + queries) / (FLOPS_PER_CORE * cores)
+
+
+_STAGES = {"preprocess": _preprocess, "train": _train, "evaluate": _evaluate, "index": _index}

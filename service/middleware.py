@@ -1,0 +1,115 @@
+"""Plain ASGI around every request: its id, its measure, its one log line, the last resort, and the body's limit."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+
+import structlog
+from fastapi.exceptions import HTTPException
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.errors import problem_response
+from service.metrics import Metrics
+
+__all__ = ["BodyLimit", "RequestContext"]
+
+REQUEST_ID = "X-Request-ID"
+UNKNOWN_ROUTE = "(none)"
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+log = structlog.get_logger("request")
+
+
+class RequestContext:
+    """Gives a request its id (the caller's, if it sent a sane one) and answers 500 for what nothing else caught."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sent = Headers(scope=scope).get(REQUEST_ID, "")
+        request_id = sent if _SANE_ID.fullmatch(sent) else secrets.token_hex(8)
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+            await send(message)
+
+        began = time.perf_counter()
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            try:
+                await self._app(scope, receive, send_with_id)
+            except ClientDisconnect:
+                status = status or 499
+            except Exception:
+                log.exception("a request failed")
+                if status == 0:
+                    answer = problem_response(
+                        500, "internal", "the server failed; its log says why", request_id=request_id
+                    )
+                    await answer(scope, receive, send_with_id)
+            seconds = time.perf_counter() - began
+            route = getattr(scope.get("route"), "path", UNKNOWN_ROUTE)
+            self._metrics.answered(scope["method"], route, status, seconds)
+            log.info(
+                "answered",
+                method=scope["method"],
+                route=route,
+                path=scope["path"],
+                status=status,
+                ms=round(seconds * 1000, 3),
+                key=state.get("key_id"),
+            )
+
+
+class BodyLimit:
+    """Refuses a body past ``limit`` bytes, by its declared length at once and by what arrives otherwise."""
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self._app = app
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        declared = Headers(scope=scope).get("content-length", "")
+        if declared.isdigit() and int(declared) > self._limit:
+            answer = problem_response(
+                413, "body_too_large", self._detail(), request_id=scope["state"]["request_id"], headers=_CLOSE
+            )
+            await answer(scope, receive, send)
+            return
+        taken = 0
+
+        async def receive_within() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > self._limit:
+                # The one exception that FastAPI lets out of its reading of a body.
+                raise HTTPException(413, self._detail(), _CLOSE)
+            return message
+
+        await self._app(scope, receive_within, send)
+
+    def _detail(self) -> str:
+        return f"the body is larger than the limit of {self._limit} bytes (setting max_body_bytes)"
+
+
+_CLOSE = {"Connection": "close"}

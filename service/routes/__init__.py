@@ -1,0 +1,1 @@
+"""Thin handlers: read the request, ask the store or an artefact, shape the answer."""
