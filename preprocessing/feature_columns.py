@@ -8,6 +8,7 @@ one, or if it was asked for by name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +33,7 @@ Kind = Literal["number", "text", "vector", "words"]
 Fault = Callable[[str, int, object], InputError]
 
 _NUMBER = r"(?i)^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|^[+-]?(nan|inf|infinity)$|^(true|false)$"
-_INDEX_OF_PANDAS = r"^__index_level_\d+__$"
+_INDEX_OF_PANDAS = r"__index_level_\d+__"
 _LARGEST_WORD = 2**31 - 2
 _EXPECTED: dict[Kind, str] = {
     "number": "a finite number in every row",
@@ -42,15 +43,15 @@ _EXPECTED: dict[Kind, str] = {
 }
 
 
-def choose_features(table: Table, taken: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Columns that can be features and those that cannot, of all but the ``taken``, in table order."""
-    candidates = [name for name in table.types if name not in taken]
-    unnamed = [name for name in candidates if not name or pc.match_substring_regex(name, _INDEX_OF_PANDAS).as_py()]
-    kinds = {name: _kind(table.types[name]) for name in candidates if name not in unnamed}
-    texts = [name for name, kind in kinds.items() if kind == "text"]
-    numeric = _texts_of_numbers(table, texts)
-    chosen = [name for name, kind in kinds.items() if kind is not None and (kind != "text" or name in numeric)]
-    return chosen, [name for name in candidates if name not in chosen]
+def choose_features(table: Table, taken: Sequence[str]) -> list[str]:
+    """The columns that can be features, of all but the ``taken``; columns without a name, as pandas leaves, cannot."""
+    kinds = {
+        name: _kind(kind)
+        for name, kind in table.types.items()
+        if name and name not in taken and not re.fullmatch(_INDEX_OF_PANDAS, name)
+    }
+    numeric = _texts_of_numbers(table, [name for name, kind in kinds.items() if kind == "text"])
+    return [name for name, kind in kinds.items() if kind is not None and (kind != "text" or name in numeric)]
 
 
 def table_features(

@@ -144,6 +144,7 @@ def _write(raw: RawGraph, path: Path, direction: Direction, dtype: FeatureDtype,
     if len(raw.ids) == 0 or len(raw.source) == 0:
         raise InputError(
             "the graph is empty",
+            where=raw.origin,
             given=f"{len(raw.ids)} nodes and {len(raw.source)} edges",
             expected="at least one node and one edge",
             remedy="check the input",

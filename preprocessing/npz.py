@@ -44,6 +44,7 @@ def read_npz(settings: NpzSource, dtype: FeatureDtype) -> RawGraph:
     used |= {name for name in file.names if name.startswith("attr_")} | {"labels"}
     notices = [*_unread(file, used), *_weights(file, f"{group}_data")]
     return RawGraph(
+        str(file.path),
         IdMap(np.arange(nodes, dtype=np.int64)),
         source,
         indices.astype(index),

@@ -26,9 +26,10 @@ class RawGraph:
     """Nodes in row order and arcs as given, with repeats and self-loops.
 
     ``source`` and ``target`` [E] are rows of ``ids``; ``labels`` [N] is an Arrow array of strings or int64, null where
-    a node has none.
+    a node has none. ``origin`` names the input in messages.
     """
 
+    origin: str
     ids: IdMap
     source: IntArray
     target: IntArray

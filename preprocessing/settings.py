@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 __all__ = [
+    "PYG_DATASETS",
     "DegreeWeightSettings",
     "IngestSettings",
     "NpzSource",
@@ -16,6 +17,31 @@ __all__ = [
     "Settings",
     "TableSource",
 ]
+
+
+# PyG's data sets of one homogeneous graph. A closed list, because a name may come from a request.
+PYG_DATASETS = (
+    "Actor",
+    "Amazon",
+    "AttributedGraphDataset",
+    "CitationFull",
+    "Coauthor",
+    "CoraFull",
+    "DeezerEurope",
+    "FacebookPagePage",
+    "Flickr",
+    "GitHub",
+    "HeterophilousGraphDataset",
+    "KarateClub",
+    "LastFMAsia",
+    "Planetoid",
+    "Reddit",
+    "Reddit2",
+    "Twitch",
+    "WebKB",
+    "WikiCS",
+    "WikipediaNetwork",
+)
 
 
 class Settings(BaseModel):
@@ -38,11 +64,23 @@ class TableSource(Settings):
     features: list[str] | None = Field(
         None,
         description=(
-            "Feature columns: numbers, fixed-length lists of numbers, or lists of word numbers (integers). "
-            "Default: every such column that is neither id nor label."
+            "Feature columns: numbers or booleans, lists of floats of one length (vectors), or lists of integers (bags "
+            "of word numbers). Default: every such column that is neither id nor label, and every column of text whose "
+            "first value is a number."
         ),
     )
-    label: str | None = Field(None, description="Label column; default `label` or `y` where there is one.")
+    label: str | None = Field(
+        None, description="Label column, strings or integers; default `label` or `y` where one is no feature."
+    )
+
+    @model_validator(mode="after")
+    def _node_columns_of_a_node_table(self) -> TableSource:
+        given = [name for name in ("node_id", "features", "label") if getattr(self, name) is not None]
+        if self.nodes is None and given:
+            raise ValueError(f"`{given[0]}` names a column of the node table: give `nodes`, or leave it out")
+        if self.label is not None and self.label in (self.features or ()):
+            raise ValueError("the label cannot be a feature: training would read what evaluation asks")
+        return self
 
 
 class NpzSource(Settings):
@@ -59,6 +97,15 @@ class PygSource(Settings):
     kind: Literal["pyg"] = "pyg"
     name: str
     root: str = Field(description="Where PyG keeps its downloads.")
+
+    @field_validator("name")
+    @classmethod
+    def _a_known_family(cls, name: str) -> str:
+        if name.partition(":")[0] not in PYG_DATASETS:
+            raise ValueError(
+                f"no such data set; expected one of {', '.join(PYG_DATASETS)}, with :MEMBER where it has any"
+            )
+        return name
 
 
 Source = Annotated[TableSource | NpzSource | PygSource, Field(discriminator="kind")]

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from preprocessing.bundle import Int64Array, IntArray
-from preprocessing.errors import InputError, UsageError
+from preprocessing.errors import InputError
 from preprocessing.feature_columns import choose_features, table_features
 from preprocessing.features import FeatureDtype, FeatureSource
 from preprocessing.id_columns import SPELLED_INT, IdColumn, fits_int64, id_kind, read_ids
@@ -43,7 +43,6 @@ def read_tables(settings: TableSource, dtype: FeatureDtype, emitter: Emitter) ->
     ends = [(edges, source), (edges, target)]
     features, labels, notices = None, None, list[Notice]()
     if settings.nodes is None:
-        _refuse_node_settings(settings)
         kind = id_kind(None, ends)
         ids = IdMap(_named_by_edges(edges, [source, target], kind, emitter))
     else:
@@ -54,7 +53,7 @@ def read_tables(settings: TableSource, dtype: FeatureDtype, emitter: Emitter) ->
         features, labels, notices = _attributes(nodes, id_column, settings, order, dtype, emitter)
     sources, targets = _endpoints(edges, [source, target], kind, ids, settings.nodes, emitter)
     unread = [name for name in edges.types if name not in (source, target)]
-    return RawGraph(ids, sources, targets, features, labels, (*notices, *_unread(edges, unread)))
+    return RawGraph(str(edges.path), ids, sources, targets, features, labels, (*notices, *_unread(edges, unread)))
 
 
 def _column(table: Table, given: str | None, names: Sequence[str], position: int, meaning: str) -> str:
@@ -75,18 +74,6 @@ def _column(table: Table, given: str | None, names: Sequence[str], position: int
             remedy=f"add a header, or name the {meaning} column in the settings to say that it is one",
         )
     return column
-
-
-def _refuse_node_settings(settings: TableSource) -> None:
-    for name in ("node_id", "features", "label"):
-        if getattr(settings, name) is not None:
-            raise UsageError(
-                f"`{name}` names a column of the node table, and there is none",
-                given=getattr(settings, name),
-                expected="a node table",
-                remedy=f"give `nodes`, or leave out `{name}`",
-                pointer=f"/settings/source/{name}",
-            )
 
 
 def _named_by_edges(edges: Table, columns: list[str], kind: IdKind, emitter: Emitter) -> Int64Array | Any:
@@ -127,31 +114,24 @@ def _node_ids(nodes: IdColumn, kind: IdKind, emitter: Emitter) -> tuple[IdMap, I
 def _attributes(
     nodes: Table, id_column: str, settings: TableSource, order: Int64Array, dtype: FeatureDtype, emitter: Emitter
 ) -> tuple[FeatureSource | None, pa.Array | None, list[Notice]]:
+    features = None if settings.features is None else list(dict.fromkeys(settings.features))
     label = settings.label
     if label is None:
-        label = next((name for name in ("label", "y") if name in nodes.types and name != id_column), None)
+        free = [name for name in ("label", "y") if name in nodes.types and name not in (id_column, *(features or ()))]
+        label = free[0] if free else None
     taken = [id_column] if label is None else [id_column, nodes.require(label, "label")]
-    if settings.features is None:
-        chosen, unread = choose_features(nodes, [*taken])
-    else:
-        chosen = [nodes.require(name, "feature") for name in dict.fromkeys(settings.features)]
-        unread = [name for name in nodes.types if name not in [*taken, *chosen]]
-        if label in chosen:
-            raise UsageError(
-                "the label cannot be a feature: training would read what evaluation asks",
-                given=label,
-                remedy="leave it out of `features`, or name another `label`",
-                pointer="/settings/source/features",
-            )
+    if features is None:
+        features = choose_features(nodes, taken)
+    chosen = [nodes.require(name, "feature") for name in features]
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    features = None
+    source = None
     if chosen:
-        features = table_features(
+        source = table_features(
             nodes, chosen, rank, dtype, lambda done, total: emitter.progress(done, total, "feature rows")
         )
     labels = None if label is None else _labels(nodes, label, order, emitter)
-    return features, labels, _unread(nodes, unread)
+    return source, labels, _unread(nodes, [name for name in nodes.types if name not in (*taken, *chosen)])
 
 
 def _labels(nodes: Table, column: str, order: Int64Array, emitter: Emitter) -> pa.Array:
