@@ -5,6 +5,7 @@ The protocol is ``preprocessing.stage``: a spec file in, events as JSON lines ou
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -12,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,8 +20,9 @@ from typing import IO, Any
 
 from preprocessing.errors import Interrupted
 from preprocessing.stage import EVENTS_VARIABLE
+from service.event_file import read_events
 
-__all__ = ["STAGES", "EventTail", "StageOutcome", "run_stage", "stage_command"]
+__all__ = ["STAGES", "StageOutcome", "run_stage", "stage_command"]
 
 STAGES: Mapping[str, str] = {
     "ingest": "preprocessing",
@@ -39,34 +40,6 @@ LOG_TAIL_BYTES = 4096
 def stage_command(stage: str, spec: Path) -> list[str]:
     """The command that runs ``stage`` on the JSON file ``spec``, whatever lies in the working directory."""
     return [sys.executable, "-P", "-m", STAGES[stage], stage, str(spec)]
-
-
-class EventTail:
-    """Reads an event file as it grows, whole lines only."""
-
-    def __init__(self, path: Path, offset: int = 0) -> None:
-        """Start at byte ``offset``; the file need not exist yet."""
-        self.path = path
-        self.offset = offset
-
-    def read(self) -> list[dict[str, Any]]:
-        """The events since the last call; a line that is no JSON object (a torn write) is left out."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.offset)
-                text = file.read()
-        except FileNotFoundError:
-            return []
-        whole = text[: text.rfind(b"\n") + 1]
-        self.offset += len(whole)
-        return [event for line in whole.splitlines() if isinstance(event := _parsed(line), dict)]
-
-
-def _parsed(line: bytes) -> object:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True)
@@ -98,7 +71,7 @@ def run_stage(stage: str, spec: Mapping[str, Any], on_event: Callable[[dict[str,
             )
             last: dict[str, Any] = {}
             with _forwarding(process) as interrupted:
-                for event in _events(process, EventTail(events_file)):
+                for event in _events(process, events_file):
                     last = event
                     on_event(event)
             code = process.returncode
@@ -107,18 +80,20 @@ def run_stage(stage: str, spec: Mapping[str, Any], on_event: Callable[[dict[str,
             return StageOutcome(code if code >= 0 else 1, last.get("summary"), last.get("error"), _end_of(log))
 
 
-def _events(process: subprocess.Popen[bytes], tail: EventTail) -> Iterator[dict[str, Any]]:
-    while True:
-        try:
+def _events(process: subprocess.Popen[bytes], file: Path) -> Iterator[dict[str, Any]]:
+    offset, running = 0, True
+    while running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(LOOK_EVERY_S)
-        except subprocess.TimeoutExpired:
-            yield from tail.read()
-        else:
-            yield from tail.read()
-            return
+            running = False
+        before = -1
+        while offset != before:
+            before = offset
+            offset, events = read_events(file, offset)
+            yield from events
 
 
-@contextmanager
+@contextlib.contextmanager
 def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
     """Pass signals on to the process group while inside; yields the list of those that came."""
     came: list[int] = []

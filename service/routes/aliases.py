@@ -10,7 +10,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
 
-from service.auth import READ, WRITE
+from service.auth import WRITE
 from service.dependencies import StoreDep
 from service.schemas import AliasName, Answer, Items
 from service.schemas import Request as Body
@@ -18,7 +18,7 @@ from service.store import Alias
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/aliases", tags=["aliases"], dependencies=[READ])
+router = APIRouter(prefix="/v1/aliases", tags=["aliases"])
 
 IfMatch = Annotated[str | None, Header(description="The ETag this change is based on, or `*`.")]
 

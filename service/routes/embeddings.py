@@ -18,7 +18,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from service.auth import READ, WRITE
+from service.auth import WRITE
 from service.dependencies import SettingsDep, StoreDep
 from service.embedding_set import EmbeddingSet, EmbeddingSets
 from service.errors import LimitError, NotFoundError
@@ -29,7 +29,7 @@ from service.schemas import Request as Body
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/embeddings", tags=["embeddings"], dependencies=[READ])
+router = APIRouter(prefix="/v1/embeddings", tags=["embeddings"])
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_BATCH = 8192

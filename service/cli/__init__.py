@@ -1,0 +1,38 @@
+"""The command line. Heavy imports live inside commands, so that ``rgrl --help`` is instant."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from preprocessing.errors import RgrlError
+from service.cli.jobs import app as jobs
+from service.cli.keys import app as keys
+from service.cli.local import evaluate, export, index, ingest, preprocess, train
+from service.cli.lookups import lookup, neighbors
+from service.cli.output import fail
+from service.cli.server import demo, doctor, serve
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="rgrl",
+    help="Node embeddings for huge graphs, without labels: train with RGRL, serve with one process.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for command in (demo, ingest, preprocess, train, evaluate, export, index, serve, lookup, neighbors, doctor):
+    app.command()(command)
+app.add_typer(jobs, name="jobs")
+app.add_typer(keys, name="keys")
+
+
+def main() -> None:
+    """Run the command line; a domain error becomes its text and exit code."""
+    try:
+        app()
+    except RgrlError as error:
+        sys.exit(fail(error, as_json="--json" in sys.argv))

@@ -1,0 +1,175 @@
+"""``rgrl jobs``: submit, list, show, logs, cancel and watch jobs of a server."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from preprocessing.errors import ArtifactError, InputError, UsageError
+from service.cli.options import DEFAULT_SERVER, AsJson, Key, Server, Set, assign, connect
+from service.cli.output import print_facts, print_json, print_rows
+
+if TYPE_CHECKING:
+    from service.client import Client, Job
+
+__all__ = ["app", "follow"]
+
+app = typer.Typer(help="Jobs of a server.", no_args_is_help=True, rich_markup_mode=None)
+
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's id.")]
+
+
+class Kind(StrEnum):
+    """What a job does."""
+
+    INGEST = "ingest"
+    PREPROCESS = "preprocess"
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    INDEX = "index"
+    PIPELINE = "pipeline"
+
+
+@app.command()
+def submit(
+    kind: Annotated[Kind, typer.Argument(help="pipeline: ingest to index in one job.")],
+    graph: Annotated[str | None, typer.Option(help="A graph's id, or a path or PyG name to register first.")] = None,
+    embedding: Annotated[str | None, typer.Option(help="Embedding set or alias, to evaluate or index.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Published training settings, as cora or photo.")] = None,
+    alias: Annotated[str | None, typer.Option(help="Point this name at a pipeline's result.")] = None,
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; repeatable.")] = None,
+    set_: Set = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow the job to its end.")] = False,
+    server: Server = DEFAULT_SERVER,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Queue a job; --set takes train.optimizer.lr=1e-3, preprocess.ppr.top_k=32 and so on."""
+    fields: dict[str, Any] = {"embedding": embedding, "alias": alias, "name": name, "labels": _labels(label or [])}
+    if preset is not None:
+        fields["train"] = {"preset": preset}
+    assign(fields, set_ or [])
+    with connect(server, key) as client:
+        fields["graph"] = None if graph is None else _graph_id(client, graph)
+        job = client.submit(kind.value, **fields)
+        if watch:
+            raise typer.Exit(follow(client, job.id, as_json))
+        _print_job(job, as_json)
+
+
+@app.command("list")
+def list_jobs(
+    status: Annotated[str | None, typer.Option(help="Only of this status.")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="KEY=VALUE", help="Only with this label.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 20,
+    server: Server = DEFAULT_SERVER,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Jobs, newest first."""
+    from itertools import islice
+
+    with connect(server, key) as client:
+        found = client.jobs(status=status, kind=kind.value if kind else None, label=label)
+        jobs = list(islice(found, limit))
+    if as_json:
+        print_json([job.model_dump(mode="json") for job in jobs])
+        return
+    print_rows(
+        ("job", "kind", "status", "phase", "name", "created", "took"),
+        ((job.id, job.kind, job.status, job.phase, job.name, _moment(job.created_at), _took(job)) for job in jobs),
+    )
+
+
+@app.command()
+def show(job: JobId, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """One job: status, phase, progress, and why it failed."""
+    with connect(server, key) as client:
+        _print_job(client.job(job), as_json)
+
+
+@app.command()
+def logs(
+    job: JobId,
+    tail: Annotated[int, typer.Option(min=1, help="Lines from the end.")] = 100,
+    server: Server = DEFAULT_SERVER,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """The end of a job's log."""
+    with connect(server, key) as client:
+        lines = client.logs(job, tail)
+    if as_json:
+        print_json({"job": job, "lines": lines})
+    else:
+        print("\n".join(lines))
+
+
+@app.command()
+def cancel(job: JobId, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """Ask a job to end."""
+    with connect(server, key) as client:
+        _print_job(client.cancel(job), as_json)
+
+
+@app.command()
+def watch(job: JobId, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """Follow a job to its end with progress bars; ends with 0 only if it succeeded. Ctrl-C leaves the job running."""
+    with connect(server, key) as client:
+        raise typer.Exit(follow(client, job, as_json))
+
+
+def follow(client: Client, job_id: str, as_json: bool) -> int:
+    """Show a job's progress until it ends; the answer is an exit code that says how."""
+    from service.cli.progress import ProgressView
+
+    with ProgressView() as view:
+        job = client.wait(job_id, lambda event: view.show(event.event, event.stage or "", event.data))
+    _print_job(job, as_json)
+    if job.status == "succeeded":
+        return 0
+    kinds = (UsageError, InputError, ArtifactError)
+    codes = {kind.code: kind.exit_code for kind in kinds}
+    return codes.get((job.error or {}).get("code", ""), 1)
+
+
+def _print_job(job: Job, as_json: bool) -> None:
+    document = job.model_dump(mode="json")
+    if as_json:
+        print_json(document)
+    else:
+        print_facts(document)
+
+
+def _graph_id(client: Client, named: str) -> str:
+    if named.startswith("graph_"):
+        return named
+    from service.graph_sources import graph_request
+
+    return client.register_graph(**graph_request(named, Path("pyg-data").absolute()), name=Path(named).name).id
+
+
+def _labels(given: list[str]) -> dict[str, str]:
+    labels = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError("--label takes a key and a value", given=text, expected="as team=search")
+        labels[name] = value
+    return labels
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _took(job: Job) -> str | None:
+    if job.started_at is None or job.ended_at is None:
+        return None
+    return f"{(job.ended_at - job.started_at).total_seconds():.1f} s"

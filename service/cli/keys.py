@@ -1,0 +1,75 @@
+"""``rgrl keys``: API keys of the server whose home is here."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.options import DEFAULT_HOME, AsJson, Home
+from service.cli.output import print_json, print_rows
+
+if TYPE_CHECKING:
+    from service.store import Store
+
+__all__ = ["app"]
+
+app = typer.Typer(help="API keys of a server, on the machine it runs on.", no_args_is_help=True, rich_markup_mode=None)
+
+
+class Scope(StrEnum):
+    """What a key allows; each includes those before it."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+    scope: Annotated[Scope, typer.Option(help="What it allows.")] = Scope.READ,
+    home: Home = DEFAULT_HOME,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key; it is shown once and cannot be read again."""
+    key, token = _store(home).create_key(name, [scope.value])
+    if as_json:
+        print_json({"id": key.id, "name": key.name, "scopes": key.scopes, "key": token})
+    else:
+        print(token)
+
+
+@app.command("list")
+def list_keys(home: Home = DEFAULT_HOME, as_json: AsJson = False) -> None:
+    """Every key, without its secret."""
+    keys = _store(home).list_keys()
+    if as_json:
+        fields = ("id", "name", "scopes", "created_at", "revoked_at")
+        print_json([{field: getattr(key, field) for field in fields} for key in keys])
+        return
+    print_rows(
+        ("id", "name", "scopes", "created", "revoked"),
+        ((key.id, key.name, " ".join(key.scopes), key.created_at, key.revoked_at) for key in keys),
+    )
+
+
+@app.command()
+def revoke(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key's id.")],
+    home: Home = DEFAULT_HOME,
+    as_json: AsJson = False,
+) -> None:
+    """End a key for good; a running server notices within a second."""
+    _store(home).revoke_key(key)
+    if as_json:
+        print_json({"revoked": key})
+
+
+def _store(home: Path) -> Store:
+    from service.settings import ServiceSettings
+    from service.store import Store
+
+    return Store(ServiceSettings(home=home))

@@ -1,0 +1,234 @@
+"""Commands that run a stage here, without a server: each ends with the stage's own exit code."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from preprocessing.errors import RgrlError, UsageError
+from service.cli.options import AsJson, Set, assign, validated
+from service.cli.output import fail, print_facts, print_json
+
+if TYPE_CHECKING:
+    from service.stages import StageOutcome
+
+__all__ = ["evaluate", "export", "index", "ingest", "preprocess", "train"]
+
+
+class Precision(StrEnum):
+    """How features are kept."""
+
+    FLOAT32 = "float32"
+    FLOAT16 = "float16"
+
+
+class Task(StrEnum):
+    """What embeddings are evaluated on."""
+
+    NODES = "nodes"
+
+
+class Kind(StrEnum):
+    """Kinds of index."""
+
+    AUTO = "auto"
+    EXACT = "exact"
+    HNSW = "hnsw"
+    IVF = "ivf"
+
+
+BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Graph bundle, made by ingest.")]
+EmbeddingsPath = Annotated[Path, typer.Argument(metavar="EMBEDDINGS", help="Embedding set, made by train.")]
+
+
+def ingest(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The graph bundle to make.")],
+    edges: Annotated[str | None, typer.Option(help="Edge table: .parquet, .csv, or a folder of them.")] = None,
+    nodes: Annotated[str | None, typer.Option(help="Node table; without one the nodes are those of the edges.")] = None,
+    npz: Annotated[str | None, typer.Option(help="A file of the gnn-benchmark layout.")] = None,
+    relation: Annotated[str | None, typer.Option(help="Which relation of a multiplex .npz file.")] = None,
+    pyg: Annotated[str | None, typer.Option(help="A PyG data set, as Planetoid:Cora or WikiCS.")] = None,
+    pyg_root: Annotated[Path, typer.Option(help="Where PyG keeps its downloads.")] = Path("pyg-data"),
+    undirected: Annotated[
+        bool, typer.Option("--undirected", help="Add the reverse of every edge (the default).")
+    ] = False,
+    directed: Annotated[bool, typer.Option("--directed", help="A target hears from its sources only.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Flip every edge, then as --directed.")] = False,
+    node_id: Annotated[str | None, typer.Option(help="Id column of the node table.")] = None,
+    source: Annotated[str | None, typer.Option(help="Source column of the edge table.")] = None,
+    target: Annotated[str | None, typer.Option(help="Target column of the edge table.")] = None,
+    feature: Annotated[list[str] | None, typer.Option(help="A feature column; repeatable; default: all.")] = None,
+    label: Annotated[str | None, typer.Option(help="Label column.")] = None,
+    feature_dtype: Annotated[Precision, typer.Option(help="How features are kept.")] = Precision.FLOAT32,
+    as_json: AsJson = False,
+) -> None:
+    """Read tables into a graph bundle."""
+    from preprocessing.settings import IngestSettings
+
+    tables = {
+        "edges": edges,
+        "nodes": nodes,
+        "node_id": node_id,
+        "source": source,
+        "target": target,
+        "features": feature or None,
+        "label": label,
+    }
+    settings = validated(
+        IngestSettings,
+        {
+            "source": _source(tables, npz, relation, pyg, pyg_root),
+            "direction": _direction(undirected=undirected, directed=directed, reverse=reverse),
+            "feature_dtype": feature_dtype.value,
+        },
+    )
+    _run("ingest", {"out": str(out.absolute()), "settings": settings.model_dump()}, as_json)
+
+
+def preprocess(
+    bundle: BundlePath,
+    top_k: Annotated[int | None, typer.Option(help="PPR neighbours a node.")] = None,
+    teleport: Annotated[float | None, typer.Option(help="Teleport probability.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads; default: every core.")] = None,
+    set_: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute PPR neighbours and degree weights of a bundle; continues where a killed run stopped."""
+    from preprocessing.settings import PreprocessSettings
+
+    ppr = {name: value for name, value in (("top_k", top_k), ("teleport", teleport)) if value is not None}
+    document: dict[str, Any] = {"ppr": ppr, "threads": threads}
+    settings = validated(PreprocessSettings, assign(document, set_ or []))
+    _run("preprocess", {"bundle": str(bundle.absolute()), "settings": settings.model_dump()}, as_json)
+
+
+def train(
+    bundle: BundlePath,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The embedding set to make.")],
+    preset: Annotated[str | None, typer.Option(help="Published settings to start from, as cora or photo.")] = None,
+    set_: Set = None,
+    work: Annotated[
+        Path | None, typer.Option(help="Where checkpoints go; default: beside OUT, until it is made.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train on a bundle and embed every node; continues from the last checkpoint of a killed run."""
+    from trainer.settings import TrainSettings, resolve_preset
+
+    document: dict[str, Any] = {} if preset is None else {"preset": preset}
+    settings = validated(TrainSettings, resolve_preset(assign(document, set_ or [])))
+    out = out.absolute()
+    checkpoints = work.absolute() if work else out.parent / f".{out.name}.work"
+    spec = {
+        "bundle": str(bundle.absolute()),
+        "out": str(out),
+        "work": str(checkpoints),
+        "settings": settings.model_dump(),
+    }
+    _run("train", spec, as_json, scratch=None if work else checkpoints)
+
+
+def evaluate(
+    embeddings: EmbeddingsPath,
+    bundle: Annotated[Path | None, typer.Option(help="The graph's bundle; default: the one trained on.")] = None,
+    task: Annotated[Task, typer.Option(help="nodes: classify nodes with a linear probe.")] = Task.NODES,
+    set_: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure an embedding set beside raw features, smoothed features and a random encoder."""
+    from preprocessing.artifact import read_manifest
+    from trainer.settings import EvaluateSettings
+
+    settings = validated({Task.NODES: EvaluateSettings}[task], assign({}, set_ or []))
+    trained_on = bundle or Path(read_manifest(embeddings, "embedding_set")["bundle"]["path"])
+    spec = {
+        "bundle": str(trained_on.absolute()),
+        "embeddings": str(embeddings.absolute()),
+        "settings": settings.model_dump(),
+    }
+    _run("evaluate", spec, as_json)
+
+
+def export(
+    embeddings: EmbeddingsPath,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write: .parquet or .csv.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write ids and vectors as one table."""
+    _run("export", {"embeddings": str(embeddings.absolute()), "out": str(out.absolute())}, as_json)
+
+
+def index(
+    embeddings: EmbeddingsPath,
+    kind: Annotated[Kind, typer.Option(help="auto: by the number of nodes.")] = Kind.AUTO,
+    set_: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build the nearest-neighbour index of an embedding set and measure its recall."""
+    from service.index_settings import IndexSettings
+
+    settings = validated(IndexSettings, assign({"kind": kind.value}, set_ or []))
+    _run("index", {"embeddings": str(embeddings.absolute()), "settings": settings.model_dump()}, as_json)
+
+
+def _source(
+    tables: dict[str, Any], npz: str | None, relation: str | None, pyg: str | None, pyg_root: Path
+) -> dict[str, Any]:
+    """The one source that was named; ``UsageError`` for none, several, or an option of another kind of source."""
+    given = {
+        "--edges": {"kind": "tables"} | {name: value for name, value in tables.items() if value is not None},
+        "--npz": {"kind": "npz", "path": npz, "relation": relation},
+        "--pyg": {"kind": "pyg", "name": pyg, "root": str(pyg_root.absolute())},
+    }
+    named = [
+        option for option, value in (("--edges", tables["edges"]), ("--npz", npz), ("--pyg", pyg)) if value is not None
+    ]
+    if len(named) != 1:
+        raise UsageError(
+            "name one graph", given=" ".join(named) or "none", expected="one of --edges (and --nodes), --npz, --pyg"
+        )
+    stray = [name for name, value in tables.items() if value is not None] if named != ["--edges"] else []
+    if relation is not None and npz is None:
+        stray.append("relation")
+    if stray:
+        raise UsageError(f"--{stray[0].replace('_', '-')} does not go with {named[0]}")
+    return given[named[0]]
+
+
+def _direction(**chosen: bool) -> str:
+    named = [name for name, value in chosen.items() if value]
+    if len(named) > 1:
+        raise UsageError("one direction at a time", given=" ".join(f"--{name}" for name in named))
+    return named[0] if named else "undirected"
+
+
+def _run(stage: str, spec: dict[str, Any], as_json: bool, scratch: Path | None = None) -> None:
+    """Run a stage with progress bars and exit as it does; ``scratch`` goes once it is done."""
+    from service.cli.progress import ProgressView
+    from service.stages import run_stage
+
+    with ProgressView() as view:
+        outcome = run_stage(stage, spec, lambda event: view.show(event["event"], event["stage"], event))
+    if outcome.exit_code == 0:
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+        (print_json if as_json else print_facts)(outcome.summary or {})
+        return
+    raise typer.Exit(_explain(outcome, as_json))
+
+
+def _explain(outcome: StageOutcome, as_json: bool) -> int:
+    """Print why the stage failed, with its log where its own words do not suffice; the answer is its exit code."""
+    told = outcome.error or {"code": "killed", "message": "the stage ended without a word; it may have been killed"}
+    if told["code"] in {"killed", "internal", "out_of_memory"}:
+        print(outcome.log.rstrip(), file=sys.stderr)
+    parts = {name: told.get(name) for name in ("given", "expected", "remedy", "where", "pointer")}
+    error = RgrlError(told["message"], **parts)
+    error.code = told["code"]
+    fail(error, as_json=as_json)
+    return outcome.exit_code

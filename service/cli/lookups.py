@@ -1,0 +1,73 @@
+"""``rgrl lookup`` and ``rgrl neighbors``: ask a server about nodes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from service.cli.options import DEFAULT_SERVER, AsJson, Key, Server, connect
+from service.cli.output import print_json, print_rows
+
+__all__ = ["lookup", "neighbors"]
+
+Ref = Annotated[str, typer.Argument(metavar="EMBEDDINGS", help="An embedding set's id, or an alias.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Nodes, by their own ids.")]
+
+SHOWN_NUMBERS = 8
+
+
+def lookup(ref: Ref, ids: Ids, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """Vectors of nodes; ends with 3 if any of them is unknown."""
+    with connect(server, key) as client:
+        answer = client.lookup(ref, ids)
+    rows = list(zip(ids, answer.found.tolist(), answer.vectors.tolist(), strict=True))
+    if as_json:
+        items = [{"id": node, "found": found, "vector": vector if found else None} for node, found, vector in rows]
+        print_json({"embedding": answer.embedding, "items": items})
+    else:
+        print_rows(("id", "vector"), ((node, _short(vector) if found else "not found") for node, found, vector in rows))
+    if not answer.found.all():
+        raise typer.Exit(3)
+
+
+def neighbors(
+    ref: Ref,
+    ids: Ids,
+    k: Annotated[int, typer.Option("-k", "--k", min=1, help="Neighbours a node.")] = 10,
+    exclude_connected: Annotated[
+        bool, typer.Option("--exclude-connected", help="Leave out whom a node shares an edge with already.")
+    ] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Scan every vector, whatever index there is.")] = False,
+    effort: Annotated[int | None, typer.Option(help="HNSW: candidates kept; IVF: cells visited.")] = None,
+    server: Server = DEFAULT_SERVER,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """The nearest nodes of each node, by cosine."""
+    with connect(server, key) as client:
+        answers = client.neighbors(
+            ref, [{"id": node} for node in ids], k, exclude_connected=exclude_connected, exact=exact, effort=effort
+        )
+    if as_json:
+        print_json([answer.model_dump(mode="json") for answer in answers])
+        return
+    for node, answer in zip(ids, answers, strict=True):
+        complete = "" if answer.complete else f", only {answer.returned} there are"
+        print(f"{node} ({answer.strategy}{complete})")
+        print_rows(
+            ("id", "score", "connected"),
+            (
+                (
+                    found.id,
+                    f"{found.score:.4f}",
+                    None if found.connected is None else "yes" if found.connected else "no",
+                )
+                for found in answer.results
+            ),
+        )
+
+
+def _short(vector: list[float]) -> str:
+    shown = " ".join(f"{number:.4f}" for number in vector[:SHOWN_NUMBERS])
+    return f"{shown} … ({len(vector)} numbers)" if len(vector) > SHOWN_NUMBERS else shown

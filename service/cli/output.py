@@ -1,0 +1,67 @@
+"""What commands print: answers to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from preprocessing.errors import RgrlError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["fail", "print_facts", "print_json", "print_rows"]
+
+WIDE = 1000
+
+
+def print_json(value: object) -> None:
+    """One JSON document."""
+    print(json.dumps(value, indent=2, default=str))
+
+
+def fail(error: RgrlError, *, as_json: bool) -> int:
+    """Print an error; the answer is the exit code."""
+    if as_json:
+        print_json({"error": error.as_dict()})
+    else:
+        print(f"error: {error.text()}", file=sys.stderr)
+    return error.exit_code
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Names and values, nested ones by their dotted names; lists and long texts are left to ``--json``."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in _flat(facts):
+        table.add_row(name, f"{value:,.6g}" if isinstance(value, float) else str(value))
+    _console().print(table)
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table; empty cells for None."""
+    from rich.table import Table
+
+    table = Table(*columns, box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    _console().print(table)
+
+
+def _console() -> Console:
+    """Standard output, as wide as it needs to be where no terminal limits it: programs read whole lines."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDE)
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None and not isinstance(value, list):
+            yield f"{prefix}{name}", value

@@ -1,0 +1,82 @@
+"""Progress bars from stage events: one a stage and unit, with rate, time left and the latest loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+__all__ = ["ProgressView"]
+
+
+class ProgressView:
+    """Draws events as they come; without a terminal, a line at the end of each stage's part."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        """Draw on ``console``, by default standard error."""
+        self.console = console or Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description:<28}"),
+            BarColumn(bar_width=32),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.fields[rate]:>18}"),
+            TextColumn("{task.fields[left]:>9}"),
+            TextColumn("[dim]{task.fields[figures]}"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self._tasks: dict[tuple[str, str], TaskID] = {}
+        self._current: TaskID | None = None
+
+    def __enter__(self) -> ProgressView:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, event: str, stage: str, data: Mapping[str, Any]) -> None:
+        """Draw one event of ``preprocessing.stage``."""
+        match event:
+            case "progress":
+                self._advance(stage, data)
+            case "metrics" if self._current is not None:
+                self._progress.update(self._current, figures=_figures(data))
+            case "warning":
+                self.console.print(f"[yellow]warning[/] {escape(str(data['message']))}", highlight=False)
+
+    def _advance(self, stage: str, data: Mapping[str, Any]) -> None:
+        unit, done, total = str(data["unit"]), int(data["done"]), int(data["total"])
+        task = self._tasks.get((stage, unit))
+        if task is None:
+            task = self._progress.add_task(f"{stage}: {unit}", total=total, rate="", left="", figures="")
+            self._tasks[stage, unit] = task
+        self._current = task
+        rate, eta = data.get("rate"), data.get("eta_s")
+        self._progress.update(
+            task,
+            completed=done,
+            total=total,
+            rate=f"{rate:,.1f}/s" if rate else "",
+            left="" if done == total or eta is None else _duration(eta),
+        )
+        if done == total and self._progress.disable:
+            self.console.print(f"{stage}: {total:,} {unit}", highlight=False)
+
+
+def _figures(data: Mapping[str, Any]) -> str:
+    values = {name: value for name, value in data.get("values", {}).items() if value is not None}
+    name = "loss" if "loss" in values else next(iter(values), None)
+    return "" if name is None else f"{name} {values[name]:.4g}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02} left"

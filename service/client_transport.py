@@ -1,0 +1,204 @@
+"""HTTP as the client wants it: retries that never do a thing twice, and problem+json as typed errors."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import httpx2
+
+from preprocessing.errors import RgrlError, UsageError
+
+__all__ = [
+    "ApiError",
+    "AuthError",
+    "ConflictError",
+    "InvalidRequestError",
+    "NotFoundError",
+    "RejectedError",
+    "ServerBusyError",
+    "ServerFaultError",
+    "Transport",
+    "UnreachableError",
+]
+
+ATTEMPTS = 5
+FIRST_WAIT_S = 0.25
+LONGEST_WAIT_S = 10.0
+CONNECT_TIMEOUT_S = 5.0
+TIMEOUT_S = 120.0
+
+
+class ApiError(RgrlError):
+    """The server's answer to a request it did not fulfil: ``code``, ``status``, ``request_id``, ``errors``."""
+
+    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+        errors = problem.get("errors") or []
+        super().__init__(
+            str(problem.get("detail") or problem.get("title") or f"HTTP status {status}"),
+            remedy=problem.get("remedy"),
+            pointer=errors[0].get("pointer") if errors else None,
+        )
+        self.code = str(problem.get("code", "internal"))
+        self.status = status
+        self.request_id: str | None = problem.get("request_id")
+        self.errors: list[dict[str, str]] = errors
+
+    def text(self) -> str:
+        """The whole message, with each fault's place."""
+        faults = [f"  {fault['pointer']}: {fault['detail']}" for fault in getattr(self, "errors", [])]
+        return "\n".join([super().text(), *faults])
+
+
+class InvalidRequestError(ApiError):
+    """The request itself cannot be meant: a field, a limit, a setting."""
+
+    exit_code = 2
+
+
+class RejectedError(ApiError):
+    """The request is well formed, and what it brings or names cannot be used."""
+
+    exit_code = 3
+
+
+class NotFoundError(ApiError):
+    """There is nothing by that id or name."""
+
+    exit_code = 3
+
+
+class AuthError(ApiError):
+    """No live key, or one whose scopes do not suffice."""
+
+
+class ConflictError(ApiError):
+    """The request does not fit the present state, or is based on an older version."""
+
+
+class ServerBusyError(ApiError):
+    """The server stayed full or not ready through every retry."""
+
+    retryable: ClassVar[bool] = True
+
+
+class ServerFaultError(ApiError):
+    """The server failed."""
+
+
+class UnreachableError(RgrlError):
+    """No answer came through every retry."""
+
+    code = "unreachable"
+    retryable = True
+
+
+_INVALID_CODES = {"usage_invalid", "validation_failed", "limit_exceeded"}
+
+
+def _error(response: httpx2.Response) -> ApiError:
+    try:
+        problem = response.json()
+    except ValueError:
+        problem = {"detail": f"the server answered {response.status_code} {response.reason_phrase}"}
+    status = response.status_code
+    if status in {401, 403}:
+        kind: type[ApiError] = AuthError
+    elif status == 404:
+        kind = NotFoundError
+    elif status in {409, 412}:
+        kind = RejectedError if problem.get("code") == "artifact_invalid" else ConflictError
+    elif status in {429, 503}:
+        kind = ServerBusyError
+    elif status >= 500:
+        kind = ServerFaultError
+    else:
+        kind = InvalidRequestError if problem.get("code") in _INVALID_CODES else RejectedError
+    return kind(status, problem)
+
+
+class Transport:
+    """One server, over kept-alive connections; safe to use from several threads."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        """``UsageError`` for a ``url`` that is none."""
+        self.url = url.rstrip("/")
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise UsageError("this is no server address", given=url, expected="as http://127.0.0.1:8000")
+        self._http = httpx2.Client(
+            base_url=self.url,
+            # A proxy for the internet does not reach this machine's own loopback.
+            trust_env=parts.hostname not in {"127.0.0.1", "::1", "localhost"},
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=httpx2.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+        repeatable: bool = True,
+    ) -> httpx2.Response:
+        """The answer to a request; an ``ApiError`` or ``UnreachableError`` instead of a failure.
+
+        Connection errors, 429 and 503 are tried again. A request that is not ``repeatable`` is not sent again once it
+        may have reached the server.
+        """
+        wanted = {name: value for name, value in (params or {}).items() if value is not None}
+        for attempt in range(ATTEMPTS):
+            last = attempt == ATTEMPTS - 1
+            try:
+                response = self._http.request(method, path, json=json, params=wanted, headers=headers)
+            except httpx2.TransportError as error:
+                if last or not (repeatable or isinstance(error, httpx2.ConnectError)):
+                    raise self._unreachable(error) from error
+                _wait(attempt, None)
+                continue
+            if response.status_code in {429, 503} and not last:
+                _wait(attempt, response.headers.get("Retry-After"))
+                continue
+            if response.is_error:
+                raise _error(response)
+            return response
+        raise AssertionError("the last attempt returns or raises")
+
+    @contextmanager
+    def events(self, path: str, last_id: str | None) -> Iterator[Iterator[httpx2.ServerSentEvent]]:
+        """An event stream from after ``last_id``; ``UnreachableError`` when it breaks off."""
+        headers = {"Accept": "text/event-stream"} | ({} if last_id is None else {"Last-Event-ID": last_id})
+        try:
+            with self._http.stream("GET", path, headers=headers) as response:
+                if response.is_error:
+                    response.read()
+                    raise _error(response)
+                yield iter(httpx2.EventSource(response))
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> UnreachableError:
+        return UnreachableError(
+            f"the server does not answer ({error})",
+            given=self.url,
+            expected="a running rgrl server",
+            remedy="start one with `rgrl serve`, or name its address with --server or RGRL_SERVER",
+        )
+
+
+def _wait(attempt: int, retry_after: str | None) -> None:
+    longest = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**attempt)
+    asked = float(retry_after) if retry_after and retry_after.isdigit() else 0.0
+    # Jitter keeps clients that failed together from coming back together.
+    time.sleep(min(LONGEST_WAIT_S, max(asked, longest * random.uniform(0.5, 1.0))))

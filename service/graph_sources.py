@@ -1,0 +1,62 @@
+"""What a person calls a graph, as what the API registers: a bundle, tables, an `.npz` file, or a PyG name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from preprocessing.artifact import MANIFEST
+from preprocessing.errors import InputError
+
+__all__ = ["graph_request"]
+
+TABLE_SUFFIXES = (".parquet", ".csv")
+
+
+def graph_request(named: str, pyg_root: Path) -> dict[str, Any]:
+    """``{"source": …}`` or ``{"bundle": …}`` for a path, or for a PyG data set if there is no such path.
+
+    A folder is a bundle if it has a manifest, else it holds an ``edges`` table and perhaps a ``nodes`` table.
+    ``InputError`` for anything else.
+    """
+    path = Path(named).expanduser()
+    if not path.exists():
+        return {"source": _pyg(named, pyg_root)}
+    path = path.absolute()
+    if path.is_dir():
+        if (path / MANIFEST).exists():
+            return {"bundle": str(path)}
+        edges = _table(path, "edges")
+        if edges is None:
+            raise InputError(
+                "the folder holds no edge table",
+                expected="edges.parquet or edges.csv (and nodes.parquet or nodes.csv)",
+                where=str(path),
+            )
+        nodes = _table(path, "nodes")
+        return {"source": {"kind": "tables", "edges": str(edges)} | ({"nodes": str(nodes)} if nodes else {})}
+    if path.suffix == ".npz":
+        return {"source": {"kind": "npz", "path": str(path)}}
+    if path.suffix in TABLE_SUFFIXES:
+        return {"source": {"kind": "tables", "edges": str(path)}}
+    raise InputError(
+        "this is no kind of graph file",
+        given=path.suffix or "no suffix",
+        expected="an edge table (.parquet, .csv), an .npz file, a folder with an edges table, or a bundle",
+        where=str(path),
+    )
+
+
+def _table(folder: Path, name: str) -> Path | None:
+    found = [folder / f"{name}{suffix}" for suffix in ("", *TABLE_SUFFIXES)]
+    return next((path for path in found if path.exists()), None)
+
+
+def _pyg(name: str, root: Path) -> dict[str, Any]:
+    if "/" in name or "." in name:
+        raise InputError(
+            "there is no such file or folder",
+            given=name,
+            expected="a path, or the name of a PyG data set such as Planetoid:Cora",
+        )
+    return {"kind": "pyg", "name": name, "root": str(root)}
