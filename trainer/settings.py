@@ -42,6 +42,14 @@ class EncoderSettings(Settings):
     layers: list[int] = Field([256, 128], min_length=1, max_length=8)
     predictor_hidden: int = Field(512, ge=1)
     batch_norm_momentum: float = Field(0.01, gt=0, le=1)
+    batch_norm_statistics: Literal["batch", "running"] = Field(
+        "batch",
+        description=(
+            "What BatchNorm normalises by while training, in the online and the target encoder alike. `batch`: each "
+            "view's own statistics; every forward of a network moves its running ones, which embeddings are made with. "
+            "`running`: after the first step, the running ones, which then stay as that step left them."
+        ),
+    )
 
 
 class AugmentSettings(Settings):

@@ -89,7 +89,7 @@ class SparseMatrix:
 
     def matmul(self, x_CD: Tensor) -> Tensor:
         """The product with ``x_CD``, [R, D]; differentiable in ``x_CD``."""
-        product: Tensor = _Product.apply(self, x_CD)
+        product: Tensor = _Product.apply(self, x_CD)  # type: ignore[no-untyped-call]
         return product
 
 

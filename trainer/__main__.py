@@ -1,0 +1,23 @@
+"""``python -m trainer train|evaluate|export SPEC.json``: a stage in a process of its own (``preprocessing.stage``)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from preprocessing.stage import Emitter, run_stage
+
+STAGES = ("train", "evaluate", "export")
+
+
+def _stage(name: str, spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
+    """Import a stage when it runs: one does not wait for what another needs."""
+    summary: Mapping[str, Any] = getattr(importlib.import_module(f"trainer.{name}"), name)(spec, emitter)
+    return summary
+
+
+if __name__ == "__main__":
+    sys.exit(run_stage({name: partial(_stage, name) for name in STAGES}, sys.argv[1:]))

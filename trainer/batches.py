@@ -1,0 +1,198 @@
+"""Where training steps come from: the whole graph at once, or query nodes with sampled neighbourhoods.
+
+Several workers share every step. In full batch they compute the same embeddings and split the queries; in mini-batch
+each has its own queries and their sampled neighbourhood. An epoch has every node as a query exactly once, over all
+workers, and the same number of steps for each of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from preprocessing.bundle import Bundle
+from trainer.adjacency import Adjacency, GraphAdjacency, SampledAdjacency
+from trainer.anchors import Anchors
+from trainer.augment import two_views
+from trainer.features import FeatureStore
+from trainer.model import Step
+from trainer.randomness import Draw, Purpose
+from trainer.sampler import NeighborSampler, NumbaSampler
+from trainer.settings import BatchSettings, TrainSettings
+
+__all__ = ["AUTO_FULL_NODES", "FullBatch", "MiniBatch", "Steps", "batch_mode", "prefetched", "queries_of"]
+
+AUTO_FULL_NODES = 100_000
+DEFAULT_FAN_OUT = 10
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class Steps(Protocol):
+    """A source of training steps; a step depends on its place in the run alone."""
+
+    @property
+    def num_steps(self) -> int:
+        """Steps an epoch."""
+
+    def step(self, epoch: int, number: int) -> Step:
+        """This worker's part of a step."""
+
+
+def batch_mode(settings: BatchSettings, num_nodes: int) -> str:
+    """``full`` or ``mini``."""
+    if settings.mode != "auto":
+        return settings.mode
+    return "full" if num_nodes <= AUTO_FULL_NODES else "mini"
+
+
+def queries_of(order_N: Int64Array, number: int, size: int, rank: int, world_size: int) -> Int64Array:
+    """The queries of one worker in step ``number``: at most ``size``, perhaps none in an epoch's last step."""
+    together = order_N[number * size * world_size : (number + 1) * size * world_size]
+    return np.array_split(together, world_size)[rank]
+
+
+class FullBatch:
+    """Every node in every step: the paper's own training."""
+
+    num_steps = 1
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        store: FeatureStore,
+        settings: TrainSettings,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device,
+    ) -> None:
+        self._settings = settings
+        self._device = device
+        self._features = store.all(device)
+        self._adjacency = GraphAdjacency(bundle.topology, device)
+        self._anchors = Anchors(bundle, settings.anchors)
+        self._num_nodes = bundle.num_nodes
+        self._num_local = int(self._anchors.valid_NK.any(axis=1).sum())
+        self._queries = slice(self._num_nodes * rank // world_size, self._num_nodes * (rank + 1) // world_size)
+        self._locals_QK = torch.from_numpy(self._anchors.locals_NK[self._queries]).to(device)
+        self._valid_QK = torch.from_numpy(self._anchors.valid_NK[self._queries]).to(device)
+
+    def step(self, epoch: int, number: int) -> Step:
+        """Views and anchors are the same on every worker."""
+        draw = Draw(self._settings.run.seed, epoch, number)
+        views = two_views(self._features, self._drop, self._settings.augment, draw, draw, self._device)
+        return Step(
+            views=views,
+            queries=self._queries,
+            anchors_G=torch.from_numpy(self._anchors.draw_global(draw)).to(self._device),
+            locals_QK=self._locals_QK,
+            valid_QK=self._valid_QK,
+            num_queries=self._num_nodes,
+            num_local=self._num_local,
+        )
+
+    def _drop(self, probability: float, generator: torch.Generator) -> list[Adjacency]:
+        return [self._adjacency.dropped(probability, generator)] * len(self._settings.encoder.layers)
+
+
+class MiniBatch:
+    """Queries in random order; their anchors and everyone's sampled neighbours come along.
+
+    Both views drop edges and columns of one sampled neighbourhood. Seed nodes are the worker's queries first, then the
+    anchors that are not among them.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        store: FeatureStore,
+        settings: TrainSettings,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device,
+        sampler: NeighborSampler | None = None,
+    ) -> None:
+        self._settings = settings
+        self._rank, self._world_size = rank, world_size
+        self._device = device
+        self._store = store
+        self._topology = bundle.topology
+        self._anchors = Anchors(bundle, settings.anchors)
+        self._num_nodes = bundle.num_nodes
+        self._fan_out = settings.batch.fan_out or [DEFAULT_FAN_OUT] * len(settings.encoder.layers)
+        self._sampler: NeighborSampler = sampler or NumbaSampler()
+        self._order: tuple[int, Int64Array] | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """Enough for every node to be a query once."""
+        return -(-self._num_nodes // (self._settings.batch.size * self._world_size))
+
+    def step(self, epoch: int, number: int) -> Step:
+        """Columns and global anchors are the same on every worker; neighbours and edges are each worker's own."""
+        shared = Draw(self._settings.run.seed, epoch, number)
+        own = Draw(self._settings.run.seed, epoch, number, self._rank)
+        size, order_N = self._settings.batch.size, self._epoch_order(epoch)
+        together = order_N[number * size * self._world_size : (number + 1) * size * self._world_size]
+        queries = queries_of(order_N, number, size, self._rank, self._world_size)
+        anchors = self._anchors.draw_global(shared)
+        locals_QK, valid_QK = self._anchors.locals_NK[queries], self._anchors.valid_NK[queries]
+        seeds = self._seeds(queries, anchors, locals_QK[valid_QK])
+        sample = self._sampler.sample(self._topology, seeds, self._fan_out, own.number(Purpose.NEIGHBORS))
+        degree_n = self._topology.indptr[sample.nodes + 1] - self._topology.indptr[sample.nodes]
+        adjacency = SampledAdjacency(sample, degree_n, self._device)
+        features = self._store.rows(sample.nodes, self._device)
+        position = _Positions(seeds)
+        return Step(
+            views=two_views(features, adjacency.dropped, self._settings.augment, shared, own, self._device),
+            queries=slice(0, len(queries)),
+            anchors_G=torch.from_numpy(position(anchors)).to(self._device),
+            locals_QK=torch.from_numpy(np.where(valid_QK, position(locals_QK), 0)).to(self._device),
+            valid_QK=torch.from_numpy(valid_QK).to(self._device),
+            num_queries=len(together),
+            num_local=int(self._anchors.valid_NK[together].any(axis=1).sum()),
+        )
+
+    def _epoch_order(self, epoch: int) -> Int64Array:
+        if self._order is None or self._order[0] != epoch:
+            order_N = Draw(self._settings.run.seed, epoch).numpy(Purpose.QUERY_ORDER).permutation(self._num_nodes)
+            self._order = epoch, order_N
+        return self._order[1]
+
+    def _seeds(self, queries: Int64Array, *anchors: Int64Array) -> Int64Array:
+        seeds = np.concatenate([queries, np.setdiff1d(np.concatenate(anchors), queries)])
+        # BatchNorm has no statistics of a single row.
+        return seeds if len(seeds) > 1 else np.append(seeds, (seeds[-1] + 1) % self._num_nodes)
+
+
+class _Positions:
+    """Where nodes stand among the seeds; any place for a node that is not there."""
+
+    def __init__(self, seeds: Int64Array) -> None:
+        self._order = np.argsort(seeds)
+        self._sorted = seeds[self._order]
+
+    def __call__(self, nodes: Int64Array) -> Int64Array:
+        places = np.searchsorted(self._sorted, nodes).clip(max=len(self._sorted) - 1)
+        positions: Int64Array = self._order[places]
+        return positions
+
+
+def prefetched(steps: Steps, first_epoch: int, epochs: int) -> Iterator[tuple[int, int, Step]]:
+    """(epoch, number, step) to the end of the run; a thread makes each while the one before it trains."""
+    places = itertools.product(range(first_epoch, epochs), range(steps.num_steps))
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
+        coming = [(place, thread.submit(steps.step, *place)) for place in itertools.islice(places, 1)]
+        while coming:
+            place, future = coming.pop()
+            step = future.result()
+            coming = [(following, thread.submit(steps.step, *following)) for following in itertools.islice(places, 1)]
+            yield *place, step

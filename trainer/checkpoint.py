@@ -1,0 +1,134 @@
+"""Checkpoints: weights as safetensors, the rest as JSON, whole or absent.
+
+``work/checkpoints/epoch-000050/`` holds ``model.safetensors`` (online, predictor and target, with their BatchNorm
+statistics), ``optimizer.safetensors`` and ``state.json``, which is written last and carries the files' hashes. The
+last two are kept. Draws have no state (``trainer.randomness``), so nothing else is needed to go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from preprocessing.artifact import hash_file, write_json
+from trainer.encoders import GcnEncoder
+from trainer.model import RgrlModel
+
+__all__ = ["Progress", "clear", "load", "load_online", "newest", "progress_of", "save", "save_snapshot", "snapshots"]
+
+KEPT = 2
+MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come, over all its resumptions: whole epochs, optimizer steps, seconds; and on what device."""
+
+    device: str
+    epoch: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+
+def save(work: Path, model: RgrlModel, optimizer: torch.optim.Optimizer, progress: Progress, fingerprint: str) -> Path:
+    """Write the checkpoint of ``progress.epoch`` and drop all but the last two."""
+    folder = work / "checkpoints"
+    final = folder / f"epoch-{progress.epoch:06d}"
+    partial = folder / f".{final.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    _save_tensors(model.state_dict(), partial / MODEL)
+    _save_tensors(_optimizer_tensors(optimizer), partial / OPTIMIZER)
+    hashes = {name: hash_file(partial / name) for name in (MODEL, OPTIMIZER)}
+    write_json(partial / STATE, {**asdict(progress), "fingerprint": fingerprint, "files": hashes})
+    shutil.rmtree(final, ignore_errors=True)
+    partial.rename(final)
+    for old in _checkpoints(work)[:-KEPT]:
+        shutil.rmtree(old)
+    return final
+
+
+def newest(work: Path, fingerprint: str) -> Path | None:
+    """The newest undamaged checkpoint of the run with this fingerprint."""
+    for path in reversed(_checkpoints(work)):
+        try:
+            state = _state(path)
+            whole = all(hash_file(path / name) == digest for name, digest in state["files"].items())
+        except (OSError, ValueError, KeyError):
+            continue
+        if whole and state["fingerprint"] == fingerprint:
+            return path
+    return None
+
+
+def load(path: Path, model: RgrlModel, optimizer: torch.optim.Optimizer) -> Progress:
+    """Put the checkpoint's state into ``model`` and ``optimizer``."""
+    model.load_state_dict(load_file(path / MODEL))
+    slots: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in load_file(path / OPTIMIZER).items():
+        index, slot = name.split(".")
+        slots.setdefault(int(index), {})[slot] = tensor
+    optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
+    return progress_of(path)
+
+
+def progress_of(path: Path) -> Progress:
+    """How far the run was at this checkpoint."""
+    state = _state(path)
+    return Progress(state["device"], state["epoch"], state["steps"], state["seconds"])
+
+
+def load_online(path: Path, encoder: GcnEncoder) -> None:
+    """Put the checkpoint's online encoder into ``encoder``."""
+    prefix = "online."
+    tensors = load_file(path / MODEL)
+    encoder.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
+
+
+def snapshots(work: Path) -> Path:
+    """The folder of the online encoder's snapshots, ``epoch-00020.safetensors`` each."""
+    return work / "snapshots"
+
+
+def save_snapshot(work: Path, encoder: GcnEncoder, epoch: int) -> None:
+    """Write the online encoder as it is after ``epoch`` epochs."""
+    folder = snapshots(work)
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"epoch-{epoch:05d}.safetensors"
+    partial = folder / f".{final.name}"
+    _save_tensors(encoder.state_dict(), partial)
+    partial.replace(final)
+
+
+def clear(work: Path) -> None:
+    """Forget the checkpoints and snapshots of an earlier run."""
+    for folder in (work / "checkpoints", snapshots(work)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _checkpoints(work: Path) -> list[Path]:
+    return sorted((work / "checkpoints").glob("epoch-*"))
+
+
+def _state(path: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
+    return state
+
+
+def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    slots = optimizer.state_dict()["state"]
+    return {f"{index}.{slot}": tensor for index, state in slots.items() for slot, tensor in state.items()}
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

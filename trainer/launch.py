@@ -1,0 +1,59 @@
+"""Where a run's workers live: in this process, or under Ray Train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from preprocessing.errors import ResourceError
+from preprocessing.stage import Emitter
+from trainer import loop
+from trainer.model import RgrlModel
+from trainer.settings import RunSettings
+
+__all__ = ["InProcess", "launch", "uses_cuda"]
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """The only worker, in the stage's own process."""
+
+    device: torch.device
+    emitter: Emitter
+    rank: int = 0
+    world_size: int = 1
+
+    def wrap(self, model: RgrlModel) -> nn.Module:
+        """The model itself."""
+        return model
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """The tensor itself."""
+        return tensor
+
+
+def launch(job: loop.Job, emitter: Emitter) -> None:
+    """Run the job to its end with the workers and on the device that its settings name."""
+    run = job.settings.run
+    if run.num_workers == 0:
+        loop.run(job, InProcess(torch.device("cuda" if uses_cuda(run) else "cpu"), emitter))
+        return
+    from trainer.ray_train import run_with_ray  # Ray takes seconds to import
+
+    run_with_ray(job)
+
+
+def uses_cuda(run: RunSettings) -> bool:
+    """Whether this machine's workers compute on a GPU; ``ResourceError`` where one is asked for and there is none."""
+    available = torch.cuda.is_available()
+    if run.device == "cuda" and not available:
+        raise ResourceError(
+            "there is no CUDA device",
+            given="run.device = cuda",
+            expected="a CUDA device and a torch build that uses it",
+            remedy="run.device = cpu, or install torch with CUDA",
+            pointer="/settings/run/device",
+        )
+    return available and run.device != "cpu"

@@ -1,0 +1,149 @@
+"""The train stage: a bundle to an embedding set.
+
+A killed stage goes on from its newest checkpoint when it is started again with the same settings and bundle; a
+finished one answers with what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import field_validator
+
+from preprocessing.artifact import fingerprint, read_manifest
+from preprocessing.bundle import PPR, Bundle
+from preprocessing.errors import ArtifactError, InputError, UsageError
+from preprocessing.settings import Settings
+from preprocessing.stage import Emitter
+from trainer import checkpoint, embedding_set
+from trainer.batches import batch_mode
+from trainer.encoders import GcnEncoder
+from trainer.features import HASHED_COLUMNS, load_features
+from trainer.launch import launch
+from trainer.loop import Job
+from trainer.sampler import NumbaSampler
+from trainer.settings import TrainSettings, resolve_preset
+
+__all__ = ["TrainSpec", "train"]
+
+
+class TrainSpec(Settings):
+    """What ``python -m trainer train`` reads: ``work`` keeps checkpoints and snapshots, ``out`` is made when done."""
+
+    bundle: Path
+    out: Path
+    work: Path
+    settings: TrainSettings = TrainSettings()
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _with_preset(cls, value: Any) -> Any:
+        return resolve_preset(value) if isinstance(value, dict) else value
+
+
+def train(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
+    """Train, infer every node's embedding, and write the embedding set; the summary is what its manifest says of it."""
+    request = TrainSpec.model_validate(spec)
+    bundle = Bundle(request.bundle)
+    identity = _identity(bundle, request.settings)
+    if request.out.exists():
+        return _finished(request.out, identity)
+    _check(bundle, request.settings, emitter)
+    final = _trained(request, identity, emitter)
+
+    encoder = GcnEncoder(
+        load_features(bundle, request.settings.features).num_columns,
+        request.settings.encoder.layers,
+        request.settings.encoder.batch_norm_momentum,
+    )
+    checkpoint.load_online(final, encoder)
+    manifest = embedding_set.write(
+        request.out,
+        bundle,
+        encoder.eval(),
+        request.settings,
+        _training_info(bundle, request.settings, final, identity),
+        checkpoint.snapshots(request.work),
+        emitter,
+    )
+    return _summary(request.out, manifest)
+
+
+def _identity(bundle: Bundle, settings: TrainSettings) -> str:
+    """What decides a run's outcome: the data and every setting but those of where and how it is carried out."""
+    carried_out = {"run": {"checkpoint_every", "num_workers", "device"}}
+    derived = [read_manifest(bundle.path / "ppr", PPR)["content_hash"]] if (bundle.path / "ppr").is_dir() else []
+    return fingerprint("train", bundle.content_hash, derived, settings.model_dump(exclude=carried_out))
+
+
+def _finished(out: Path, identity: str) -> Mapping[str, Any]:
+    manifest = read_manifest(out, "embedding_set")
+    if manifest["training"]["identity"] != identity:
+        raise UsageError(
+            "the output exists already, from another bundle or other settings",
+            given=out,
+            expected="a path that does not exist",
+            remedy="name another path, or delete the old embedding set",
+            pointer="/out",
+        )
+    return _summary(out, manifest)
+
+
+def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
+    """Refuse now what could only fail later, and say what is unusual."""
+    if bundle.num_nodes < 2:
+        raise InputError("the graph is too small to train on", given=f"{bundle.num_nodes} nodes", expected="2 or more")
+    bundle.ppr(settings.anchors.num_local)
+    if settings.anchors.num_global >= bundle.num_nodes:
+        emitter.warning(
+            "anchors_are_all_nodes",
+            f"anchors.num_global is {settings.anchors.num_global} and the graph has {bundle.num_nodes} nodes: "
+            "every node is an anchor in every step, and degree weights change nothing",
+        )
+    if bundle.features is None:
+        emitter.warning(
+            "features_from_structure",
+            f"the graph has no node features: {HASHED_COLUMNS} are hashed from its PPR rows, so embeddings tell where "
+            "in the graph a node is and nothing else",
+        )
+
+
+def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
+    """The checkpoint of the last epoch, trained to from the newest there is."""
+    request.work.mkdir(parents=True, exist_ok=True)
+    epochs = request.settings.run.epochs
+    resume = checkpoint.newest(request.work, identity)
+    if resume is None:
+        checkpoint.clear(request.work)
+    if resume is None or checkpoint.progress_of(resume).epoch < epochs:
+        launch(Job(request.bundle.absolute(), request.work.absolute(), request.settings, identity, resume), emitter)
+        resume = checkpoint.newest(request.work, identity)
+    if resume is None:
+        raise ArtifactError(
+            "training left no whole checkpoint",
+            where=str(request.work),
+            expected="a directory that all workers share",
+            remedy="use a work directory on storage that every machine of the cluster mounts",
+        )
+    return resume
+
+
+def _training_info(bundle: Bundle, settings: TrainSettings, final: Path, identity: str) -> dict[str, Any]:
+    progress = checkpoint.progress_of(final)
+    mode = batch_mode(settings.batch, bundle.num_nodes)
+    return {
+        "epochs": progress.epoch,
+        "steps": progress.steps,
+        "seconds": round(progress.seconds, 3),
+        "workers": settings.run.num_workers,
+        "device": progress.device,
+        "batch_mode": mode,
+        "sampler": NumbaSampler.name if mode == "mini" else None,
+        "identity": identity,
+    }
+
+
+def _summary(out: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"embeddings": str(out), **{key: manifest[key] for key in ("counts", "content_hash", "training")}}
