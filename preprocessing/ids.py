@@ -49,8 +49,8 @@ class IdMap:
         try:
             if integers.exists():
                 return cls(np.load(integers, mmap_mode="r", allow_pickle=False))
-            table = pa.ipc.open_file(pa.memory_map(str(strings))).read_all()
-            return cls(table.column("id").combine_chunks())
+            # One batch, taken as it lies: joining chunks would copy every id into memory.
+            return cls(pa.ipc.open_file(pa.memory_map(str(strings))).get_batch(0).column("id"))
         except FileNotFoundError:
             raise ArtifactError(
                 "there are no ids here", expected="ids.npy or ids.arrow", where=str(directory)
@@ -62,13 +62,13 @@ class IdMap:
 
     def save(self, directory: Path) -> None:
         """Write ``ids.npy`` or ``ids.arrow`` for ``open``, and ``ids.parquet`` (column ``id``) for everyone else."""
-        table = pa.table({"id": self.column()})
-        pq.write_table(table, directory / "ids.parquet", row_group_size=1 << 20)
+        batch = pa.record_batch({"id": self.column()})
+        pq.write_table(pa.Table.from_batches([batch]), directory / "ids.parquet", row_group_size=1 << 20)
         if self._integers is not None:
             np.save(directory / "ids.npy", self._integers)
             return
-        with pa.OSFile(str(directory / "ids.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
+        with pa.OSFile(str(directory / "ids.arrow"), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
 
     def __len__(self) -> int:
         return self._size
