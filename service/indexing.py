@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.artifact import build, fingerprint, read_manifest
-from preprocessing.errors import ArtifactError, UsageError
+from preprocessing.errors import ArtifactError, InputError, UsageError
 from preprocessing.stage import Emitter, run_stage
 from service.embedding_set import EMBEDDING_SET, open_vectors
 from service.exact_search import inverse_norms
@@ -40,7 +40,7 @@ def index(spec: dict[str, Any], emit: Emitter) -> dict[str, Any]:
 def build_index(path: Path, settings: IndexSettings, emit: Emitter) -> dict[str, Any]:
     """Index the embedding set at ``path``; what is there already is kept if it is of the same settings and vectors.
 
-    ``ArtifactError`` when ``path`` holds no whole embedding set, or one with values that are not finite.
+    ``ArtifactError`` when ``path`` holds no whole embedding set, ``InputError`` for a value that is not finite.
     """
     manifest = read_manifest(path, EMBEDDING_SET)
     identity = fingerprint(settings.model_dump(), manifest["content_hash"])
@@ -85,7 +85,7 @@ def _check_finite(vectors: npt.NDArray[Any]) -> None:
     lengthless = np.flatnonzero(inverse_norms(vectors) == 0)
     broken = lengthless[~np.isfinite(vectors[lengthless]).all(axis=1)]
     if len(broken):
-        raise ArtifactError(
+        raise InputError(
             "an embedding is not finite",
             given=f"row {broken[0]} and {len(broken) - 1} more",
             expected="numbers",
