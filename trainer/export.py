@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def export(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     return {"out": str(out), "nodes": len(embeddings.ids), "dim": embeddings.vectors.shape[1]}
 
 
-def _watched(embeddings: EmbeddingSet, emitter: Emitter) -> Iterable[pa.Table]:
+def _watched(embeddings: EmbeddingSet, emitter: Emitter) -> Iterator[pa.Table]:
     done = 0
     for table in embeddings.tables():
         yield table
@@ -71,12 +72,11 @@ def _watched(embeddings: EmbeddingSet, emitter: Emitter) -> Iterable[pa.Table]:
         emitter.progress(done, len(embeddings.ids), "nodes")
 
 
-def _write_file(writer_type: Any, path: Path, tables: Iterable[pa.Table]) -> None:
-    writer = None
-    for table in tables:
-        writer = writer or writer_type(path, table.schema)
-        writer.write_table(table)
-    writer.close()
+def _write_file(writer_type: Any, path: Path, tables: Iterator[pa.Table]) -> None:
+    first = next(tables)
+    with writer_type(path, first.schema) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
 
 
 def _flat(table: pa.Table) -> pa.Table:

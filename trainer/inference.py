@@ -8,6 +8,7 @@ embedding.
 
 from __future__ import annotations
 
+import math
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -35,12 +36,12 @@ MEMORY_BYTES = 1 << 30
 FloatArray = npt.NDArray[np.float32]
 
 
-def scratch(rows: int, columns: int, directory: Path) -> FloatArray:
-    """An array [rows, columns] in memory, or past ``MEMORY_BYTES`` in a file of ``directory`` that no name leads to."""
-    if rows * columns * 4 <= MEMORY_BYTES:
-        return np.empty((rows, columns), dtype=np.float32)
+def scratch(shape: tuple[int, ...], directory: Path) -> FloatArray:
+    """An array in memory, or past ``MEMORY_BYTES`` in a file of ``directory`` that no name leads to."""
+    if 4 * math.prod(shape) <= MEMORY_BYTES:
+        return np.empty(shape, dtype=np.float32)
     with tempfile.TemporaryFile(dir=directory) as file:
-        return np.memmap(file, dtype=np.float32, mode="w+", shape=(rows, columns))
+        return np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
 
 
 @torch.no_grad()
@@ -64,14 +65,14 @@ def embed(
     nodes = topology.num_nodes
     root_N = torch.from_numpy(topology.degrees() + 1).to(torch.float32).rsqrt()
 
-    heard_ND = scratch(nodes, layers[0].weight.shape[1], directory)
+    heard_ND = scratch((nodes, layers[0].weight.shape[1]), directory)
     step = max(1, CHUNK_ENTRIES // features.num_columns)
     for first in range(0, nodes, step):
         rows = np.arange(first, min(first + step, nodes))
         heard_ND[rows[0] : rows[-1] + 1] = (features.rows(rows, device) @ layers[0].weight).cpu().numpy()
     for i, layer in enumerate(layers):
         following = layers[i + 1] if i + 1 < len(layers) else None
-        result_ND = out_ND if following is None else scratch(nodes, following.weight.shape[1], directory)
+        result_ND = out_ND if following is None else scratch((nodes, following.weight.shape[1]), directory)
         for first, last in _chunks(topology, layer.weight.shape[1] + result_ND.shape[1]):
             hidden_RD = layer.activate(_aggregate(torch.from_numpy(heard_ND), topology, root_N, first, last, device))
             result_RD = hidden_RD if following is None else hidden_RD @ following.weight
