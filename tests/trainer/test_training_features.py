@@ -1,0 +1,78 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from training_bundles import make_bundle
+
+from preprocessing.bundle import DenseFeatures, SparseFeatures
+from trainer.features import HASHED_COLUMNS, Features, load_features
+from trainer.settings import FeatureSettings
+
+NODES, COLUMNS = 40, 30
+
+
+def matrix(kind: str) -> np.ndarray:
+    values = np.random.default_rng(5).normal(size=(NODES, COLUMNS)).astype(np.float32)
+    if kind == "sparse":
+        values[np.random.default_rng(6).random(values.shape) < 0.95] = 0
+    values[:, 3] = 2.0 if kind == "dense" else 0.0
+    return values
+
+
+def read(features: Features) -> torch.Tensor:
+    return features @ torch.eye(features.shape[1])
+
+
+def transformed(values: np.ndarray, transform: str) -> np.ndarray:
+    if transform == "binarize":
+        return (values > 0).astype(np.float32)
+    if transform == "standardize":
+        deviation = values.std(axis=0)
+        return (values - values.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    return values
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("transform", ["none", "binarize", "standardize"])
+def test_features_and_their_rows_are_the_transformed_matrix(tmp_path: Path, kind: str, transform: str) -> None:
+    bundle = make_bundle(tmp_path, NODES, features=matrix(kind))
+    assert isinstance(bundle.features, DenseFeatures if kind == "dense" else SparseFeatures)
+    store = load_features(bundle, FeatureSettings(transform=transform))
+    expected = torch.from_numpy(transformed(matrix(kind), transform))
+    rows = np.array([7, 0, 39, 7])
+    assert store.num_columns == COLUMNS
+    torch.testing.assert_close(read(store.all()), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(read(store.rows(rows)), expected[rows], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("transform", ["none", "standardize"])
+def test_a_masked_view_has_zero_columns_and_their_weights_no_gradient(
+    tmp_path: Path, kind: str, transform: str
+) -> None:
+    bundle = make_bundle(tmp_path, NODES, features=matrix(kind))
+    features = load_features(bundle, FeatureSettings(transform=transform)).all()
+    keep = torch.ones(COLUMNS)
+    keep[[1, 4]] = 0
+    weight = torch.randn(COLUMNS, 6, requires_grad=True)
+    view = read(features) * keep
+    product = features.masked(keep) @ weight
+    product.square().sum().backward()
+    torch.testing.assert_close(product, view @ weight.detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(weight.grad, 2 * view.T @ (view @ weight.detach()), rtol=1e-3, atol=1e-3)
+    assert weight.grad[[1, 4]].abs().max() == 0
+
+
+def test_a_graph_without_features_has_hashed_ppr_rows(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path, NODES, features=np.zeros((NODES, 0), np.float32), top_k=8)
+    assert bundle.features is None
+    store = load_features(bundle, FeatureSettings())
+    x = read(store.all())
+    assert x.shape == (NODES, HASHED_COLUMNS)
+    torch.testing.assert_close(read(store.rows(np.array([5, 2]))), x[[5, 2]])
+    ppr = bundle.ppr()
+    # A count sketch keeps inner products in the mean; a row's own length is kept but for collisions.
+    squared = [float(np.square(ppr.scores[row, : ppr.count[row]]).sum()) for row in range(NODES)]
+    torch.testing.assert_close(x.square().sum(dim=1).mean(), torch.tensor(np.mean(squared), dtype=torch.float32), rtol=0.2, atol=0)
+    assert len(np.unique(x.numpy(), axis=0)) > NODES // 2

@@ -1,0 +1,128 @@
+"""Small bundles for the trainer's tests: ingested from an npz file, with PPR rows and degree weights by dense algebra."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from preprocessing.artifact import build, fingerprint
+from preprocessing.bundle import DEGREE_WEIGHTS, PPR, Bundle
+from preprocessing.ingest import ingest
+from preprocessing.stage import Emitter
+
+ALPHA, BETA, TELEPORT = 0.9, 0.1, 0.15
+
+
+def random_edges(nodes: int, edges: int, seed: int) -> np.ndarray:
+    """Edges among all nodes but the last, which stays isolated; [E, 2]."""
+    rng = np.random.default_rng(seed)
+    path = np.stack([np.arange(nodes - 2), np.arange(1, nodes - 1)], axis=1)
+    return np.concatenate([path, rng.integers(0, nodes - 1, size=(edges, 2))])
+
+
+def make_bundle(
+    folder: Path,
+    nodes: int = 40,
+    edges: int = 60,
+    *,
+    features: np.ndarray | None = None,
+    top_k: int = 4,
+    direction: str = "undirected",
+    seed: int = 0,
+) -> Bundle:
+    """A bundle at ``folder / "bundle"``; random features of 12 columns unless some are given."""
+    rng = np.random.default_rng(seed)
+    pairs = random_edges(nodes, edges, seed)
+    if features is None:
+        features = rng.normal(size=(nodes, 12)).astype(np.float32)
+    adjacency = csr(nodes, pairs)
+    arrays: dict[str, Any] = {f"adj_{name}": value for name, value in adjacency.items()}
+    if features.shape[1]:
+        entries = np.nonzero(features)
+        arrays |= {
+            "attr_data": features[entries],
+            "attr_indices": entries[1],
+            "attr_indptr": np.concatenate([[0], np.cumsum((features != 0).sum(axis=1))]),
+            "attr_shape": np.array(features.shape),
+        }
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "graph.npz", **arrays, labels=np.arange(nodes) % 3)
+    source = {"kind": "npz", "path": str(folder / "graph.npz")}
+    ingest({"out": folder / "bundle", "settings": {"source": source, "direction": direction}}, Emitter("ingest"))
+    bundle = Bundle(folder / "bundle")
+    write_ppr(bundle, top_k)
+    write_weights(bundle)
+    return bundle
+
+
+def csr(nodes: int, pairs: np.ndarray) -> dict[str, np.ndarray]:
+    ordered = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+    counts = np.bincount(ordered[:, 0], minlength=nodes)
+    return {
+        "data": np.ones(len(ordered)),
+        "indices": ordered[:, 1],
+        "indptr": np.concatenate([[0], np.cumsum(counts)]),
+        "shape": np.array([nodes, nodes]),
+    }
+
+
+def dense(topology: Any) -> np.ndarray:
+    """The 0/1 adjacency, row by row."""
+    matrix = np.zeros((topology.num_nodes, topology.num_nodes))
+    for row in range(topology.num_nodes):
+        matrix[row, topology.neighbors(row)] = 1
+    return matrix
+
+
+def diffusion(adjacency: np.ndarray) -> np.ndarray:
+    """S of METHOD, by the inverse."""
+    looped = adjacency + np.eye(len(adjacency))
+    root = looped.sum(axis=1) ** -0.5
+    transition = root[:, None] * looped * root[None, :]
+    return TELEPORT * np.linalg.inv(np.eye(len(adjacency)) - (1 - TELEPORT) * transition)
+
+
+def write_ppr(bundle: Bundle, top_k: int) -> None:
+    scores = diffusion(dense(bundle.symmetric))
+    scores[scores < 1e-12] = 0
+    nodes = len(scores)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
+    best = np.take_along_axis(scores, order, axis=1)
+    table = pa.table(
+        {
+            "node": np.arange(nodes),
+            "neighbors": pa.FixedSizeListArray.from_arrays(np.where(best > 0, order, -1).reshape(-1), top_k),
+            "scores": pa.FixedSizeListArray.from_arrays(best.astype(np.float32).reshape(-1), top_k),
+            "count": (best > 0).sum(axis=1).astype(np.int32),
+            "exact": np.ones(nodes, bool),
+        }
+    )
+    with build(bundle.path / "ppr", PPR, fingerprint("test")) as made:
+        pq.write_table(table, made.path / "part-00000.parquet")
+        made.publish({"settings": {"top_k": top_k}, "bundle": bundle.content_hash})
+
+
+def write_weights(bundle: Bundle) -> None:
+    degree = bundle.symmetric.degrees()
+    weight = np.minimum(1, ALPHA ** np.log(degree + 1) + BETA)
+    table = pa.table(
+        {"node": np.arange(len(degree)), "degree": degree, "weight": weight, "probability": weight / weight.sum()}
+    )
+    with build(bundle.path / "degree_weights", DEGREE_WEIGHTS, fingerprint("test")) as made:
+        pq.write_table(table, made.path / "part-00000.parquet")
+        made.publish({"settings": {"alpha": ALPHA, "beta": BETA}, "bundle": bundle.content_hash})
+
+
+def settings_document(**parts: dict[str, Any]) -> dict[str, Any]:
+    """Small networks and few epochs; ``parts`` are laid over the sections."""
+    base: dict[str, dict[str, Any]] = {
+        "encoder": {"layers": [16, 8], "predictor_hidden": 16},
+        "anchors": {"num_global": 7, "num_local": 3, "weights": {"alpha": ALPHA, "beta": BETA}},
+        "run": {"epochs": 4, "checkpoint_every": 2},
+        "batch": {"mode": "full"},
+    }
+    return {name: base.get(name, {}) | parts.get(name, {}) for name in {*base, *parts}}

@@ -1,0 +1,218 @@
+"""The training loop under Ray Train: one process a worker, on this machine or on the cluster of ``RAY_ADDRESS``.
+
+Rank 0 appends its events to the stage's own file and writes the checkpoints, so workers on other machines need
+``work``, the bundle and the events file on storage that all of them mount. Ray carries no metrics and no checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from preprocessing.errors import Interrupted, ResourceError, RgrlError, WorkerLostError
+from preprocessing.stage import EVENTS_VARIABLE, Emitter
+from trainer import loop
+from trainer.model import RgrlModel
+from trainer.settings import TrainSettings
+
+__all__ = ["Machine", "cpus_per_worker", "run_with_ray"]
+
+# Read by Ray at import or start: no phoning home, no metrics endpoint, no refusal of a container's small /dev/shm.
+ENVIRONMENT = {
+    "RAY_TRAIN_V2_ENABLED": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_TRAIN_METRICS_ENABLED": "0",
+    "RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+}
+OBJECT_STORE_BYTES = 80 << 20
+"""About Ray's smallest: nothing of size travels through the object store."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a machine of the cluster has in all."""
+
+    cpus: int
+    gpus: int
+
+
+@dataclass(frozen=True)
+class RayWorker:
+    """One worker of a torch process group."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+    emitter: Emitter
+
+    def wrap(self, model: RgrlModel) -> nn.Module:
+        """DistributedDataParallel; BatchNorm's statistics stay each worker's own."""
+        return nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """All-reduced over the process group, on this worker's device."""
+        total = tensor.to(self.device, copy=True)
+        torch.distributed.all_reduce(total)
+        return total / self.world_size
+
+
+def run_with_ray(job: loop.Job) -> None:
+    """Run the job on ``num_workers`` Ray workers.
+
+    ``ResourceError`` at once when the cluster is too small; ``WorkerLostError`` when a worker dies or raises anything
+    but an ``RgrlError``, which comes through as it is. Whatever happens, the Ray started here is gone afterwards.
+    """
+    run = job.settings.run
+    if "RAY_ADDRESS" not in os.environ and run.device != "cuda":
+        cpus_per_worker([Machine(os.cpu_count() or 1, 0)], run.num_workers, gpu=False)
+    with _ray(job.work) as (ray, storage):
+        machines = [
+            Machine(int(node["Resources"].get("CPU", 0)), int(node["Resources"].get("GPU", 0)))
+            for node in ray.nodes()
+            if node["Alive"]
+        ]
+        gpu = run.device == "cuda" or (run.device == "auto" and any(machine.gpus for machine in machines))
+        cpus = cpus_per_worker(machines, run.num_workers, gpu=gpu)
+
+        from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
+        from ray.train.torch import TorchTrainer
+
+        trainer = TorchTrainer(
+            _worker,
+            train_loop_config=_document(job, cpus),
+            scaling_config=ScalingConfig(num_workers=run.num_workers, use_gpu=gpu, resources_per_worker={"CPU": cpus}),
+            run_config=RunConfig(name="rgrl", storage_path=str(storage), failure_config=FailureConfig(max_failures=0)),
+        )
+        try:
+            trainer.fit()
+        except TrainingFailedError as error:
+            raise _cause(error) from error
+
+
+def cpus_per_worker(machines: Sequence[Machine], num_workers: int, *, gpu: bool) -> int:
+    """The most CPUs that every worker can have; ``ResourceError`` where not every worker finds a place."""
+    need = f"{num_workers} workers with a CPU{' and a GPU' if gpu else ''} each"
+    for cpus in range(max((machine.cpus for machine in machines), default=0), 0, -1):
+        if sum(min(m.cpus // cpus, m.gpus) if gpu else m.cpus // cpus for m in machines) >= num_workers:
+            return cpus
+    have = f"{len(machines)} machines with {sum(m.cpus for m in machines)} CPUs and {sum(m.gpus for m in machines)} GPUs"
+    raise ResourceError(
+        "the cluster is too small for this run",
+        given=f"{need}; there are {have}",
+        expected="no more workers than the cluster has room for",
+        remedy="lower run.num_workers (0 trains in the stage's own process), or add machines",
+        pointer="/settings/run/num_workers",
+    )
+
+
+def _document(job: loop.Job, cpus: int) -> dict[str, Any]:
+    return {
+        "bundle": str(job.bundle),
+        "work": str(job.work),
+        "settings": job.settings.model_dump(),
+        "fingerprint": job.fingerprint,
+        "resume": None if job.resume is None else str(job.resume),
+        "events": os.environ.get(EVENTS_VARIABLE),
+        "threads": cpus,
+    }
+
+
+def _worker(document: dict[str, Any]) -> None:
+    """The function that Ray runs on every worker."""
+    import ray.train
+    import ray.train.torch
+
+    context = ray.train.get_context()
+    rank, work = context.get_world_rank(), Path(document["work"])
+    if not work.is_dir():
+        raise ResourceError(
+            "a worker's machine does not see the work directory",
+            given=work,
+            expected="bundle, work directory and events file on storage that every machine mounts",
+        )
+    torch.set_num_threads(document["threads"])
+    events = document["events"] if rank == 0 else None
+    job = loop.Job(
+        bundle=Path(document["bundle"]),
+        work=work,
+        settings=TrainSettings.model_validate(document["settings"]),
+        fingerprint=document["fingerprint"],
+        resume=None if document["resume"] is None else Path(document["resume"]),
+    )
+    emitter = Emitter("train", None if events is None else Path(events))
+    loop.run(job, RayWorker(rank, context.get_world_size(), ray.train.torch.get_device(), emitter))
+
+
+def _cause(error: Any) -> RgrlError:
+    """A worker's own ``RgrlError`` if one raised it, else the loss of the worker, by its rank and reason."""
+    failures: dict[int, BaseException] = getattr(error, "worker_failures", {})
+    for failure in failures.values():
+        original = getattr(failure, "_base_exc", failure)
+        if isinstance(original, RgrlError):
+            return original
+    if not failures:
+        return WorkerLostError("training under Ray failed", given=str(error), remedy="run the same command again")
+    rank, failure = min(failures.items())
+    return WorkerLostError(
+        f"training worker {rank} was lost",
+        given=str(failure),
+        remedy="run the same command again: it continues from the last checkpoint",
+    )
+
+
+@contextlib.contextmanager
+def _ray(work: Path) -> Iterator[tuple[Any, Path]]:
+    """Ray, connected, and a directory for what it insists on storing; both are gone afterwards."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    address = os.environ.get("RAY_ADDRESS")
+    local: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+    storage = work / "ray"
+    # Unix sockets have short paths: the session lives under /tmp, not under a long work directory.
+    session = tempfile.TemporaryDirectory(prefix="rgrl-ray-", dir="/tmp", ignore_cleanup_errors=True)
+    with session, _own_signal_handlers() as restore:
+        try:
+            ray.init(
+                address=address or "local",
+                log_to_driver=False,
+                logging_level="ERROR",
+                **({} if address else {**local, "_temp_dir": session.name}),
+            )
+            restore()
+            yield ray, storage
+        except SystemExit as error:
+            raise Interrupted("interrupted", remedy="run the same command again: it continues") from error
+        finally:
+            ray.shutdown()
+            shutil.rmtree(storage, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _own_signal_handlers() -> Iterator[Any]:
+    """Ray replaces the handlers of SIGTERM and SIGINT by ones that exit; put the stage's back."""
+    numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    try:
+        yield restore
+    finally:
+        restore()
