@@ -1,0 +1,83 @@
+"""Layer-wise inference in chunks against one forward over the whole graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from training_bundles import make_bundle
+
+from trainer import inference
+from trainer.adjacency import GraphAdjacency
+from trainer.encoders import GcnEncoder
+from trainer.features import load_features
+from trainer.inference import embed, scratch
+from trainer.settings import FeatureSettings
+
+
+def trained(encoder: GcnEncoder) -> GcnEncoder:
+    """Parameters and BatchNorm statistics that no layer could leave out unnoticed."""
+    generator = torch.Generator().manual_seed(1)
+    for name, tensor in encoder.state_dict().items():
+        if tensor.is_floating_point():
+            positive = "var" in name or "activation" in name
+            tensor.copy_(torch.rand(tensor.shape, generator=generator) + (0.5 if positive else -0.5))
+    return encoder
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse", "none"])
+@pytest.mark.parametrize("direction", ["undirected", "directed"])
+@pytest.mark.parametrize("layers", [[6], [7, 5], [8, 3, 6]])
+def test_equals_full_batch(
+    tmp_path: Path, layout: str, direction: str, layers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(4)
+    features = {
+        "dense": rng.normal(size=(40, 12)).astype(np.float32),
+        "sparse": (rng.random((40, 12)) < 0.1).astype(np.float32),
+        "none": np.zeros((40, 0), dtype=np.float32),
+    }[layout]
+    bundle = make_bundle(tmp_path, features=features, direction=direction)
+    assert bundle.manifest["features"]["layout"] == layout
+    transform = "standardize" if layout == "dense" else "none"
+    store = load_features(bundle, FeatureSettings(transform=transform))
+    encoder = trained(GcnEncoder(store.num_columns, layers))
+    with torch.no_grad():
+        adjacency = GraphAdjacency(bundle.topology).normalized()
+        expected = encoder.eval()(store.all(), [adjacency] * len(layers))
+    assert expected.std() > 0.01
+
+    # Many chunks, and activations in files.
+    monkeypatch.setattr(inference, "CHUNK_ENTRIES", 60)
+    monkeypatch.setattr(inference, "MEMORY_BYTES", 100)
+    found = np.full(expected.shape, np.nan, dtype=np.float32)
+    embed(encoder.train(), store, bundle.topology, found, directory=tmp_path)
+    torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=1e-5)
+    assert not encoder.training
+    assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith(".")) == ["bundle", "graph.npz"]
+
+
+def test_chunks_cover_every_row_once_and_hold_what_they_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = make_bundle(tmp_path, nodes=80, edges=300).topology
+    monkeypatch.setattr(inference, "CHUNK_ENTRIES", 50)
+    chunks = list(inference._chunks(topology, width=4))
+    assert [row for first, last in chunks for row in range(first, last)] == list(range(80))
+    costs = [int(topology.degrees()[first:last].sum()) + 4 * (last - first) for first, last in chunks]
+    assert max(costs) <= 50
+    # No chunk could have taken the row after it.
+    following = [cost + int(topology.degrees()[last]) + 4 for cost, (_, last) in zip(costs, chunks[:-1], strict=False)]
+    assert min(following) > 50
+    monkeypatch.setattr(inference, "CHUNK_ENTRIES", 1)
+    assert list(inference._chunks(topology, width=4)) == [(row, row + 1) for row in range(80)]
+
+
+def test_large_scratch_lives_in_a_file_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not isinstance(scratch((3, 4), tmp_path), np.memmap)
+    monkeypatch.setattr(inference, "MEMORY_BYTES", 40)
+    array = scratch((3, 4), tmp_path)
+    assert isinstance(array, np.memmap)
+    array[:] = 7
+    assert array.sum() == 84
+    assert list(tmp_path.iterdir()) == []
