@@ -84,6 +84,10 @@ class Client:
         """Every graph, newest first."""
         return (Graph.model_validate(item) for item in self._pages("/v1/graphs", {}))
 
+    def delete_graph(self, graph_id: str) -> None:
+        """Forget a graph that nothing uses, and the bundle the server made of it."""
+        self._transport.request("DELETE", f"/v1/graphs/{graph_id}", repeatable=False)
+
     def submit(self, kind: JobKind, *, idempotency_key: str | None = None, **fields: Any) -> Job:
         """Queue a job. ``fields`` are those of its kind: ``graph`` or ``embedding``, ``train``, ``name``, ``labels`` …
 
@@ -148,6 +152,10 @@ class Client:
     def embedding(self, ref: str) -> Embedding:
         """One embedding set, by id or alias."""
         return Embedding.model_validate(self._json("GET", f"/v1/embeddings/{ref}"))
+
+    def delete_embedding(self, ref: str) -> None:
+        """Delete an embedding set that no alias names, and its files."""
+        self._transport.request("DELETE", f"/v1/embeddings/{ref}", repeatable=False)
 
     def lookup(self, ref: str, ids: Sequence[NodeId]) -> Lookup:
         """Vectors of nodes, over Arrow, in as many requests as the server's limit asks for."""

@@ -19,11 +19,12 @@ class _Answer(BaseModel):
 
 
 class Graph(_Answer):
-    """A registered graph."""
+    """A registered graph; ``bundle`` is a path of the server's."""
 
     id: str
     name: str | None
     state: str
+    bundle: str
     counts: dict[str, int] | None
     warnings: list[Any]
     created_at: datetime
