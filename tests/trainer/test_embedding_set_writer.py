@@ -1,0 +1,102 @@
+"""The embedding set: what is in its files, and that vectors follow external ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from labelled_bundles import make_labelled_bundle, new_encoder, write_embeddings
+from safetensors.torch import save_file
+
+from preprocessing.artifact import verify
+from preprocessing.errors import ArtifactError, RgrlError
+from preprocessing.ids import IdMap
+from trainer import embedding_set
+from trainer.adjacency import GraphAdjacency
+from trainer.embedding_set import EmbeddingSet
+from trainer.features import load_features
+from trainer.settings import FeatureSettings
+
+
+def test_every_file_holds_the_encoders_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding_set, "PART_ROWS", 13)
+    bundle = make_labelled_bundle(tmp_path, [f"user-{(7 * i) % 40:02d}" for i in range(40)])
+    encoder = new_encoder(bundle)
+    snapshots = tmp_path / "snapshots"
+    snapshots.mkdir()
+    for epoch in (12, 2):
+        save_file(new_encoder(bundle, seed=epoch).state_dict(), snapshots / f"epoch-{epoch:05d}.safetensors")
+    manifest = write_embeddings(
+        tmp_path / "out", bundle, encoder, snapshots_dir=snapshots, training_info={"seconds": 1.5}
+    )
+
+    verify(tmp_path / "out", "embedding_set")
+    assert manifest["counts"] == {"nodes": 40, "dim": 8}
+    assert (manifest["dtype"], manifest["id_type"]) == ("float32", "string")
+    assert manifest["bundle"] == {"path": str(bundle.path), "content_hash": bundle.content_hash}
+    assert manifest["training"] == {"epochs": 4, "seconds": 1.5}
+    assert manifest["settings"]["encoder"]["layers"] == [16, 8]
+
+    adjacency = GraphAdjacency(bundle.topology).normalized()
+    with torch.no_grad():
+        expected = encoder.eval()(load_features(bundle, FeatureSettings()).all(), [adjacency] * 2).numpy()
+    written = EmbeddingSet(tmp_path / "out")
+    np.testing.assert_allclose(written.vectors, expected, atol=1e-5)
+    names = sorted(f"user-{i:02d}" for i in range(40))
+    assert IdMap.open(tmp_path / "out").external(np.arange(40)) == names
+    assert pq.read_table(tmp_path / "out" / "ids.parquet")["id"].to_pylist() == names
+
+    parts = sorted((tmp_path / "out").glob("part-*.parquet"))
+    assert [part.name for part in parts] == [f"part-0000{i}.parquet" for i in range(4)]
+    table = pq.read_table(parts)
+    assert table["id"].to_pylist() == names
+    np.testing.assert_array_equal(np.array(table["vector"].to_pylist(), dtype=np.float32), written.vectors)
+    assert table.schema.field("vector").type.list_size == 8
+
+    assert [snapshot.epoch for snapshot in written.snapshots] == [2, 12]
+    again = written.encoder().state_dict()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in encoder.state_dict().items())
+    early = written.encoder(written.snapshots[0])
+    assert torch.equal(
+        early.state_dict()["layers.0.weight"], new_encoder(bundle, seed=2).state_dict()["layers.0.weight"]
+    )
+
+
+def test_vectors_follow_ids_whatever_a_node_is_called(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    numbers = [int(i) for i in rng.permutation(1000)[:40]]
+    words = [f"n{i}" for i in rng.permutation(1000)[:40]]
+    found = []
+    for name, ids in (("numbers", numbers), ("words", words)):
+        bundle = make_labelled_bundle(tmp_path / name, ids)
+        write_embeddings(tmp_path / name / "out", bundle)
+        written = EmbeddingSet(tmp_path / name / "out")
+        found.append(written.vectors[written.ids.rows(ids)])
+    assert np.abs(found[0][0] - found[0][1]).max() > 1e-3
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+
+
+def test_vectors_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    bundle = make_labelled_bundle(tmp_path, list(range(100, 140)))
+    encoder = new_encoder(bundle)
+    with torch.no_grad():
+        encoder.state_dict()["layers.1.bias"].fill_(float("nan"))
+    with pytest.raises(RgrlError, match=r"not finite\n  given: the vector of node 100"):
+        write_embeddings(tmp_path / "out", bundle, encoder)
+    assert not (tmp_path / "out").exists()
+    # What the failed attempt left behind does not get into the next one's way.
+    write_embeddings(tmp_path / "out", bundle)
+    verify(tmp_path / "out", "embedding_set")
+
+
+def test_no_set_and_damaged_vectors(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="no artefact here"):
+        EmbeddingSet(tmp_path)
+    bundle = make_labelled_bundle(tmp_path, list(range(40)))
+    write_embeddings(tmp_path / "out", bundle)
+    (tmp_path / "out" / "vectors.npy").write_bytes(b"\x93NUMPY")
+    with pytest.raises(ArtifactError, match=r"vectors\.npy: the vectors cannot be read"):
+        _ = EmbeddingSet(tmp_path / "out").vectors
