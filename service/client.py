@@ -107,7 +107,7 @@ class Client:
         return (Job.model_validate(item) for item in self._pages("/v1/jobs", filters))
 
     def cancel(self, job_id: str) -> Job:
-        """Ask for a job's end; it is ``cancelling`` until its processes are gone."""
+        """Ask for a job's end; ``wait`` tells when its processes are gone. ``ConflictError`` if it has ended."""
         return Job.model_validate(self._json("POST", f"/v1/jobs/{job_id}/cancel"))
 
     def logs(self, job_id: str, tail: int = 100) -> list[str]:
