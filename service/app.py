@@ -15,7 +15,7 @@ from service.errors import Problem, install_error_handlers
 from service.metrics import Metrics
 from service.middleware import BodyLimit, RequestContext
 from service.plan import Planner, plan_job
-from service.routes import aliases, embeddings, graphs, health, info, job_history, jobs
+from service.routes import aliases, embeddings, graphs, health, info, job_history, jobs, page
 from service.scheduler import Scheduler
 from service.settings import ServiceSettings
 from service.store import Store
@@ -23,9 +23,21 @@ from service.store import Store
 __all__ = ["create_app"]
 
 _PROBLEM: dict[int | str, dict[str, Any]] = {
-    code: {"description": "Problem details (RFC 9457)", "content": {"application/problem+json": {}}, "model": Problem}
+    code: {
+        "description": "Problem details (RFC 9457)",
+        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
     for code in ("4XX", "5XX")
 }
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """The document, with the schema of every error answer."""
+        document = super().openapi()
+        schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        document["components"]["schemas"].update(schema.pop("$defs", {}), Problem=schema)
+        return document
 
 
 def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAPI:
@@ -47,7 +59,7 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
             scheduler.stop()
             store.close()
 
-    app = FastAPI(
+    app = _App(
         title="rgrl",
         version=code_version(),
         description="Node embeddings for huge graphs, without labels.",
@@ -61,8 +73,9 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     app.state.metrics = metrics
     app.state.scheduler = scheduler
     app.state.keys = KeyRing(store)
-    app.state.embeddings = EmbeddingSets(store)
+    app.state.embeddings = EmbeddingSets(store, settings.open_embeddings)
     app.include_router(health.router)
+    app.include_router(page.router)
     for part in (info, graphs, jobs, job_history, embeddings, aliases):
         app.include_router(part.router, dependencies=[READ])
     install_error_handlers(app)

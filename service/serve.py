@@ -6,6 +6,7 @@ import uvicorn
 
 from service.app import create_app
 from service.logs import configure_logging
+from service.plan import Planner, plan_job
 from service.settings import ServiceSettings
 
 __all__ = ["serve"]
@@ -14,13 +15,13 @@ __all__ = ["serve"]
 CLOSE_STREAMS_AFTER_S = 3
 
 
-def serve(settings: ServiceSettings) -> None:
+def serve(settings: ServiceSettings, *, plan: Planner = plan_job) -> None:
     """Serve until SIGTERM or SIGINT; jobs that run then go on, and the next server adopts them.
 
     ``UsageError`` when another server has the home, or the address is open to others and there is no API key.
     """
     configure_logging(settings.log_level)
-    app = create_app(settings)
+    app = create_app(settings, plan=plan)
     app.state.scheduler.acquire()
     uvicorn.run(
         app,

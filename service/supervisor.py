@@ -184,7 +184,9 @@ class Supervisor:
         log.info("job ended", job=job.id, status=status, error=(ended.error or {}).get("code"))
 
     def _forget(self, job: Job) -> None:
-        self._children.pop(job.id, None)
+        child = self._children.pop(job.id, None)
+        if child is not None:
+            child.wait()
         self._deadlines.pop(job.id, None)
 
     def _outcome(self, job: Job) -> dict[str, Any] | None:

@@ -1,0 +1,51 @@
+"""A stage that does as its spec says: ``python service_fake_stage.py SPEC.json``."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from preprocessing.artifact import build
+
+
+def emit(name: str, event: str, **fields: object) -> None:
+    with Path(os.environ["RGRL_EVENTS"]).open("a") as file:
+        file.write(json.dumps({"time": "2026-11-28T00:00:00.000Z", "event": event, "stage": name, **fields}) + "\n")
+
+
+def main(spec: dict) -> int:
+    name = spec["name"]
+    if spec.get("stubborn"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if spec.get("stray"):
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"], start_new_session=True)
+    print(f"{name} begins" + "." * spec.get("noise", 0), flush=True)
+    emit(name, "progress", done=0, total=2, unit="rows", rate=0.0, eta_s=None)
+    for step in range(spec.get("steps", 0)):
+        emit(name, "metrics", step=step, values={"loss": 1.0 / (step + 1), "rank": None})
+    gate = spec.get("gate")
+    while gate and not Path(gate).exists():
+        time.sleep(0.01)
+    time.sleep(spec.get("seconds", 0))
+    if "signal" in spec:
+        os.kill(os.getpid(), spec["signal"])
+    if "error" in spec:
+        emit(name, "error", error=spec["error"])
+    if spec.get("exit"):
+        return spec["exit"]
+    if "make" in spec:
+        with build(Path(spec["make"]["path"]), spec["make"]["kind"], "fake") as made:
+            made.publish(spec["make"]["manifest"])
+    emit(name, "progress", done=2, total=2, unit="rows", rate=1.0, eta_s=0.0)
+    with Path(spec["ledger"]).open("a") as file:
+        file.write(f"{os.environ['RGRL_JOB']} {name}\n")
+    if not spec.get("mute"):
+        emit(name, "result", summary=spec.get("summary", {"name": name}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(Path(sys.argv[-1]).read_text())))

@@ -1,0 +1,266 @@
+"""The life of jobs under the real scheduler and real processes, with stages that do as they are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from service_harness import (
+    add_graph,
+    fake_plan,
+    job_of,
+    ledger,
+    processes_of,
+    runner_pid,
+    running_app,
+    settings_in,
+    statuses,
+    submit,
+    wait_end,
+    wait_for,
+)
+
+from preprocessing.errors import UsageError
+from service.app import create_app
+from service.settings import ServiceSettings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> ServiceSettings:
+    return settings_in(tmp_path)
+
+
+@pytest.fixture
+def client(settings: ServiceSettings) -> Iterator[TestClient]:
+    with running_app(settings) as client:
+        yield client
+
+
+def test_stages_run_in_order_and_every_step_is_kept(
+    client: TestClient, settings: ServiceSettings, tmp_path: Path
+) -> None:
+    job = submit(client, add_graph(client, tmp_path), ("one", {}), ("two", {"steps": 3}))
+    ended = wait_end(client, job)
+    assert ended["status"] == "succeeded"
+    assert ended["error"] is None
+    assert ended["progress"] is None
+    assert ended["created_at"] <= ended["started_at"] <= ended["ended_at"]
+    assert [(t["status"], t["phase"], t["attempt"]) for t in ended["transitions"]] == [
+        ("queued", None, 0),
+        ("running", None, 1),
+        ("running", "one", 1),
+        ("running", "two", 1),
+        ("succeeded", "two", 1),
+    ]
+    assert ledger(settings) == [f"{job} one", f"{job} two"]
+    assert wait_for(lambda: not processes_of(job))
+
+
+def test_progress_and_phase_show_while_a_stage_runs(client: TestClient, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    job = submit(client, add_graph(client, tmp_path), ("one", {"gate": str(gate)}))
+    progress = wait_for(lambda: job_of(client, job)["progress"])
+    assert progress == {"stage": "one", "done": 0, "total": 2, "unit": "rows", "rate": 0.0, "eta_s": None}
+    assert job_of(client, job)["phase"] == "one"
+    gate.touch()
+    assert wait_end(client, job)["status"] == "succeeded"
+
+
+def test_a_failing_stage_ends_the_job_with_its_own_words(
+    client: TestClient, settings: ServiceSettings, tmp_path: Path
+) -> None:
+    error = {"code": "input_invalid", "message": "a bad row", "where": "edges.csv, row 7", "retryable": False}
+    job = submit(client, add_graph(client, tmp_path), ("one", {"error": error, "exit": 3}), ("two", {}))
+    ended = wait_end(client, job)
+    assert statuses(ended) == ["queued", "running", "failed"]
+    assert ended["error"]["code"] == "input_invalid"
+    assert ended["error"]["message"] == "a bad row"
+    assert ended["error"]["where"] == "edges.csv, row 7"
+    assert ended["error"]["phase"] == "one"
+    assert ended["error"]["signal"] is None
+    assert ended["error"]["log_tail"] == ["one begins"]
+    assert ledger(settings) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "name", "retryable"),
+    [
+        ({"exit": 2}, "usage_invalid", None, False),
+        ({"exit": 3}, "input_invalid", None, False),
+        ({"exit": 9}, "internal", None, False),
+        ({"signal": int(signal.SIGKILL)}, "killed", "SIGKILL", True),
+        ({"signal": int(signal.SIGSEGV)}, "killed", "SIGSEGV", True),
+    ],
+)
+def test_a_stage_that_ends_without_a_word(
+    client: TestClient, tmp_path: Path, what: dict[str, Any], code: str, name: str | None, retryable: bool
+) -> None:
+    error = wait_end(client, submit(client, add_graph(client, tmp_path), ("one", what)))["error"]
+    assert (error["code"], error["signal"], error["retryable"]) == (code, name, retryable)
+
+
+def test_a_killed_runner_is_started_again_and_finished_stages_are_not(
+    client: TestClient, settings: ServiceSettings, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    job = submit(client, add_graph(client, tmp_path), ("one", {}), ("two", {"gate": str(gate)}))
+    wait_for(lambda: job_of(client, job)["phase"] == "two")
+    orphan = [p for p in processes_of(job) if p.pid != runner_pid(settings, job)]
+    assert len(orphan) == 1
+    signal_runner(settings, job)
+    wait_for(lambda: job_of(client, job)["attempt"] == 2)
+    wait_for(lambda: not orphan[0].is_running(), "for the first attempt's stage to be ended")
+    gate.touch()
+    ended = wait_end(client, job)
+    assert ended["status"] == "succeeded"
+    assert ledger(settings) == [f"{job} one", f"{job} two"]
+
+
+def test_a_runner_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, max_attempts=2)
+    with running_app(settings) as client:
+        job = submit(client, add_graph(client, tmp_path), ("one", {"seconds": 60}))
+        for attempt in (1, 2):
+            wait_for(lambda n=attempt: job_of(client, job)["attempt"] == n and job_of(client, job)["phase"] == "one")
+            signal_runner(settings, job)
+        error = wait_end(client, job)["error"]
+        assert error["code"] == "process_lost"
+        assert "2 times" in error["message"]
+        assert "max_attempts" in error["message"]
+        assert error["retryable"]
+        assert not processes_of(job)
+
+
+def test_a_runner_told_to_stop_goes_on_without_it_counting_as_a_loss(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, max_attempts=1)
+    gate = tmp_path / "gate"
+    with running_app(settings) as client:
+        job = submit(client, add_graph(client, tmp_path), ("one", {"gate": str(gate)}))
+        wait_for(lambda: job_of(client, job)["progress"])
+        signal_runner(settings, job, signal.SIGTERM)
+        wait_for(lambda: job_of(client, job)["attempt"] == 2)
+        gate.touch()
+        assert wait_end(client, job)["status"] == "succeeded"
+        assert ledger(settings) == [f"{job} one"]
+
+
+def test_cancel_before_the_start(client: TestClient, tmp_path: Path) -> None:
+    graph = add_graph(client, tmp_path)
+    gate = tmp_path / "gate"
+    first = submit(client, graph, ("one", {"gate": str(gate)}))
+    second = submit(client, graph, ("one", {}))
+    wait_for(lambda: job_of(client, first)["phase"])
+    assert client.post(f"/v1/jobs/{second}/cancel").status_code == 202
+    ended = wait_end(client, second)
+    assert statuses(ended) == ["queued", "cancelling", "cancelled"]
+    assert ended["started_at"] is None
+    gate.touch()
+    assert wait_end(client, first)["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("phase", ["one", "two"])
+def test_cancel_in_a_phase(client: TestClient, settings: ServiceSettings, tmp_path: Path, phase: str) -> None:
+    stages = [(name, {"seconds": 60 if name == phase else 0}) for name in ("one", "two")]
+    job = submit(client, add_graph(client, tmp_path), *stages)
+    wait_for(lambda: job_of(client, job)["phase"] == phase)
+    assert client.post(f"/v1/jobs/{job}/cancel").status_code == 202
+    ended = wait_end(client, job)
+    assert statuses(ended) == ["queued", "running", "cancelling", "cancelled"]
+    assert ledger(settings) == ([] if phase == "one" else [f"{job} one"])
+    assert not processes_of(job)
+    again = client.post(f"/v1/jobs/{job}/cancel")
+    assert again.status_code == 409
+
+
+def test_cancel_ends_a_stage_that_will_not_and_what_it_left_behind(client: TestClient, tmp_path: Path) -> None:
+    job = submit(client, add_graph(client, tmp_path), ("one", {"seconds": 60, "stubborn": True, "stray": True}))
+    wait_for(lambda: len(processes_of(job)) == 3)
+    assert client.post(f"/v1/jobs/{job}/cancel").status_code == 202
+    second = client.post(f"/v1/jobs/{job}/cancel")
+    assert second.status_code == 200
+    assert wait_end(client, job)["status"] == "cancelled"
+    assert not processes_of(job)
+
+
+def test_strays_of_a_finished_job_are_ended(client: TestClient, tmp_path: Path) -> None:
+    job = submit(client, add_graph(client, tmp_path), ("one", {"stray": True}))
+    assert wait_end(client, job)["status"] == "succeeded"
+    assert not processes_of(job)
+
+
+def test_jobs_wait_for_room_oldest_first(client: TestClient, settings: ServiceSettings, tmp_path: Path) -> None:
+    graphs = [add_graph(client, tmp_path, f"g{i}") for i in range(3)]
+    jobs = [submit(client, graph, ("one", {})) for graph in graphs]
+    for job in jobs:
+        assert wait_end(client, job)["status"] == "succeeded"
+    assert ledger(settings) == [f"{job} one" for job in jobs]
+
+
+def test_two_run_side_by_side_but_never_on_one_graph(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, max_running=2)
+    gate = tmp_path / "gate"
+    with running_app(settings) as client:
+        graph, other = add_graph(client, tmp_path, "a"), add_graph(client, tmp_path, "b")
+        first = submit(client, graph, ("one", {"gate": str(gate)}))
+        same = submit(client, graph, ("one", {}))
+        beside = submit(client, other, ("one", {}))
+        assert wait_end(client, beside)["status"] == "succeeded"
+        assert job_of(client, first)["status"] == "running"
+        assert job_of(client, same)["status"] == "queued"
+        gate.touch()
+        assert wait_end(client, same)["status"] == "succeeded"
+
+
+def test_results_appear_in_the_store(client: TestClient, settings: ServiceSettings, tmp_path: Path) -> None:
+    graph = add_graph(client, tmp_path)
+    job = submit(
+        client,
+        graph,
+        ("ingest", {"make": "bundle"}),
+        ("train", {"make": "embeddings"}),
+        ("evaluate", {"summary": {"accuracy": 0.5}}),
+        ("index", {"summary": {"recall": 1.0}}),
+        alias="newest",
+    )
+    ended = wait_end(client, job)
+    assert ended["status"] == "succeeded"
+    assert ended["alias"] == "newest"
+    found = client.get(f"/v1/graphs/{graph}").json()
+    assert (found["state"], found["counts"], found["warnings"]) == ("ready", {"nodes": 4, "arcs": 6}, ["one"])
+    embedding = client.app.state.store.embedding("newest")
+    assert embedding.id == ended["embedding"] == job.replace("job_", "emb_")
+    assert (embedding.graph, embedding.job, embedding.counts) == (graph, job, {"nodes": 4, "dim": 2})
+    assert Path(embedding.path) == settings.embeddings / embedding.id
+    assert embedding.report == {"accuracy": 0.5}
+    assert embedding.index == {"recall": 1.0}
+
+
+def test_a_failed_job_leaves_its_alias_where_it_was(client: TestClient, tmp_path: Path) -> None:
+    graph = add_graph(client, tmp_path)
+    first = submit(client, graph, ("train", {"make": "embeddings"}), alias="live")
+    assert wait_end(client, first)["status"] == "succeeded"
+    second = submit(client, graph, ("train", {"make": "embeddings"}), ("index", {"exit": 1}), alias="live")
+    ended = wait_end(client, second)
+    assert ended["status"] == "failed"
+    assert ended["embedding"] == second.replace("job_", "emb_")
+    assert client.app.state.store.alias("live").embedding == first.replace("job_", "emb_")
+
+
+def test_a_result_without_its_artefact_fails_the_job(client: TestClient, tmp_path: Path) -> None:
+    ended = wait_end(client, submit(client, add_graph(client, tmp_path), ("ingest", {})))
+    assert ended["status"] == "failed"
+    assert ended["error"]["code"] == "artifact_invalid"
+
+
+def test_a_second_server_on_a_home_is_refused(client: TestClient, settings: ServiceSettings) -> None:
+    with pytest.raises(UsageError, match="another server runs on this home"):
+        create_app(settings, plan=fake_plan).state.scheduler.acquire()
+
+
+def signal_runner(settings: ServiceSettings, job: str, number: signal.Signals = signal.SIGKILL) -> None:
+    os.kill(runner_pid(settings, job), number)
