@@ -39,7 +39,7 @@ def make_labelled_bundle(
     values = rng.normal(size=(nodes, 6)).astype(np.float32)
     if labels is not None:
         codes = np.unique([label or "" for label in labels], return_inverse=True)[1]
-        values[np.arange(nodes), codes % 6] += 1.5
+        values[np.arange(nodes), codes % 6] += 5
     order = rng.permutation(nodes)
     columns: dict[str, Any] = {"id": [ids[i] for i in order]}
     if features:

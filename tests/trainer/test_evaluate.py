@@ -26,7 +26,7 @@ from trainer.settings import EvaluateSettings, FeatureSettings
 # These matrices are too small to share among threads.
 torch.set_num_threads(1)
 
-QUICK = {"splits": 3, "steps": 30}
+QUICK = {"splits": 3, "steps": 60}
 NODES = 90
 
 
@@ -41,7 +41,7 @@ class Recorder(Emitter):
     def progress(self, done: int, total: int, unit: str) -> None:
         self.steps.append((done, total, unit))
 
-    def warning(self, code: str, message: str) -> None:
+    def warning(self, code: str, _message: str) -> None:
         self.warnings.append(code)
 
 
@@ -97,7 +97,7 @@ def test_report_of_a_run_with_snapshots(tmp_path: Path) -> None:
     baselines = report["probe"]["baselines"]
     assert set(baselines) == {"raw_features", "ppr_smoothed", "random_encoder"}
     # The features tell the classes apart; the fixture's random edges only blur them.
-    assert baselines["raw_features"]["test_mean"] > 0.45
+    assert baselines["raw_features"]["test_mean"] > 0.6
     assert len({score["test_mean"] for score in baselines.values()}) == 3
     assert sum(bucket["nodes"] for bucket in report["degree_buckets"]) == (expected.tested > 0).sum()
     assert report["collapse"] == collapse_figures(vectors).as_dict()
