@@ -233,7 +233,9 @@ def _words(cells: pa.Array, fault: Fault) -> sp.csr_array:
         row = int(np.searchsorted(indptr, _first(wrong), side="right")) - 1
         raise fault("a word number is out of range", row, words[_first(wrong)])
     width = int(words.max()) + 1 if len(words) else 0
-    bags = sp.csr_array((np.ones(len(words), np.float32), words, indptr), shape=(len(cells), width))
+    # A copy, because sorting works in place and Arrow's memory is read-only.
+    columns = np.array(words, dtype=np.int64)
+    bags = sp.csr_array((np.ones(len(words), np.float32), columns, indptr), shape=(len(cells), width))
     bags.sum_duplicates()
     bags.data[:] = 1
     return bags

@@ -99,7 +99,7 @@ def write_features(
         "columns": source.columns,
         "dtype": dtype,
         "density": density,
-        "names": source.names,
+        "names": {name: list(span) for name, span in source.names.items()},
     }
 
 

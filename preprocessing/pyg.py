@@ -102,8 +102,8 @@ def data_hash(data: Data) -> str:
     for name in ("edge_index", "x", "y"):
         value = data.get(name)
         if isinstance(value, torch.Tensor):
-            array = _array(value.to_dense())
-            digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+            for array in _arrays(value):
+                digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()
 
 
@@ -112,11 +112,11 @@ def _features(x: Any, nodes: int, dtype: FeatureDtype, where: str) -> FeatureSou
         return None
     if not isinstance(x, torch.Tensor) or x.ndim != 2 or len(x) != nodes or x.shape[1] == 0 or x.is_complex():
         raise _fault(where, "wrong kind of x", getattr(x, "shape", type(x).__name__), f"numbers [{nodes}, F]")
-    if x.layout == torch.strided:
-        return matrix_features(_array(x), dtype, "x", where)
-    csr = x.to_sparse_csr()
-    parts = (_array(csr.values()), _array(csr.col_indices()), _array(csr.crow_indices()))
-    return matrix_features(sp.csr_array(parts, shape=tuple(x.shape)), dtype, "x", where)
+    parts = _arrays(x)
+    if len(parts) == 1:
+        return matrix_features(parts[0], dtype, "x", where)
+    values, places = parts
+    return matrix_features(sp.csr_array((values, tuple(places)), shape=tuple(x.shape)), dtype, "x", where)
 
 
 def _labels(y: Any, nodes: int, where: str) -> tuple[pa.Array | None, list[Notice]]:
@@ -128,6 +128,14 @@ def _labels(y: Any, nodes: int, where: str) -> tuple[pa.Array | None, list[Notic
         message = f"{where}: y is not used as labels: it is not one class a node"
         return None, [Notice("labels_unread", message)]
     return pa.array(values.astype(np.int64), mask=values < 0), []
+
+
+def _arrays(tensor: torch.Tensor) -> list[npt.NDArray[Any]]:
+    """A dense tensor as one array, a sparse one as its values and their places [2, nonzeros]."""
+    if tensor.layout == torch.strided:
+        return [_array(tensor)]
+    entries = tensor.to_sparse().coalesce()
+    return [_array(entries.values()), _array(entries.indices())]
 
 
 def _array(tensor: torch.Tensor) -> npt.NDArray[Any]:

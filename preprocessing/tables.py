@@ -203,7 +203,8 @@ def _open_csv_table(path: Path, parts: Sequence[Path]) -> Table:
             raise _csv_fault(part, error) from error
         types = _same_columns(part, types, names, [pa.string()] * len(names))
         with part.open("rb") as file:
-            rows += sum(block.count(b"\n") for block in iter(partial(file.read, 1 << 24), b""))
+            lines = sum(block.count(b"\n") for block in iter(partial(file.read, 1 << 24), b""))
+        rows += max(lines - 1, 0)
     return _CsvTable(path, parts, types, rows)
 
 

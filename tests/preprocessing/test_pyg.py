@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch_geometric import datasets
+from torch_geometric.data import Data, HeteroData
+
+from preprocessing.bundle import Bundle
+from preprocessing.errors import InputError, UsageError
+from preprocessing.ingest import ingest, ingest_pyg
+from preprocessing.stage import Emitter
+
+
+def data(**changes: Any) -> Data:
+    fields = {
+        "edge_index": torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]]),
+        "x": torch.tensor([[0.5, 0.0], [1.0, 2.0], [0.0, 3.0], [4.0, 0.0]]),
+        "y": torch.tensor([2, 0, -1, 2]),
+        **changes,
+    }
+    return Data(**{name: value for name, value in fields.items() if value is not None})
+
+
+def by_name(tmp_path: Path, name: str) -> Bundle:
+    source = {"kind": "pyg", "name": name, "root": str(tmp_path / "downloads")}
+    ingest({"out": str(tmp_path / "bundle"), "settings": {"source": source}}, Emitter("ingest"))
+    return Bundle(tmp_path / "bundle")
+
+
+def test_data_object_becomes_a_bundle(tmp_path: Path) -> None:
+    ingest_pyg(data(train_mask=torch.ones(4)), tmp_path / "bundle", direction="directed", feature_dtype="float16")
+    bundle = Bundle(tmp_path / "bundle")
+    assert [bundle.topology.neighbors(row).tolist() for row in range(4)] == [[1], [0], [1], []]
+    assert bundle.features is not None
+    assert np.asarray(bundle.features.values).tolist() == [[0.5, 0], [1, 2], [0, 3], [4, 0]]
+    assert np.asarray(bundle.features.values).dtype == np.float16
+    assert pq.read_table(tmp_path / "bundle" / "labels.parquet")["label"].to_pylist() == [2, 0, None, 2]
+    assert bundle.manifest["warnings"] == [{"code": "fields_unread", "message": "Data: fields not used: train_mask"}]
+
+
+def test_sparse_features_are_those_of_the_dense(tmp_path: Path) -> None:
+    hashes = set()
+    for name, x in (("dense", data().x), ("coo", data().x.to_sparse()), ("bfloat16", data().x.bfloat16())):
+        ingest_pyg(data(x=x), tmp_path / name)
+        hashes.add(Bundle(tmp_path / name).content_hash)
+    assert len(hashes) == 1
+
+
+def test_the_same_data_is_answered_again_and_other_data_refused(tmp_path: Path) -> None:
+    assert ingest_pyg(data(), tmp_path / "bundle") == ingest_pyg(data(), tmp_path / "bundle")
+    for change in ({"x": data().x + 1}, {"y": None}, {"edge_index": data().edge_index.flip(0)}):
+        with pytest.raises(UsageError, match="exists already"):
+            ingest_pyg(data(**change), tmp_path / "bundle")
+
+
+@pytest.mark.parametrize("y", [torch.ones(4, 3, dtype=torch.long), torch.ones(4), torch.ones(1, dtype=torch.long)])
+def test_targets_that_are_no_classes_are_reported(tmp_path: Path, y: torch.Tensor) -> None:
+    ingest_pyg(data(y=y), tmp_path / "bundle")
+    bundle = Bundle(tmp_path / "bundle")
+    assert bundle.labels is None
+    assert [warning["code"] for warning in bundle.manifest["warnings"]] == ["labels_unread"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (data(edge_index=None), "the graph has no edges"),
+        (data(edge_index=torch.tensor([[0, 1], [1, 7]])), r"edge_index[1, 1] names an unknown node"),
+        (data(edge_index=torch.tensor([[0, -1], [1, 2]])), r"edge_index[0, 1] names an unknown node"),
+        (data(edge_index=torch.tensor([[0.0], [1.0]])), "wrong kind of edge_index"),
+        (data(edge_index=torch.empty(2, 0, dtype=torch.long)), "the graph is empty"),
+        (
+            data(x=torch.tensor([[0.0], [1.0], [float("nan")], [2.0]])),
+            "Data, node 2, feature 0 (both from 0): a feature is",
+        ),
+        (data(x=torch.zeros(4)), "wrong kind of x"),
+        (data(x=torch.zeros(3, 2), num_nodes=4), "wrong kind of x"),
+        (HeteroData(), "this is no homogeneous graph"),
+    ],
+)
+def test_what_is_no_graph_is_refused(tmp_path: Path, given: Any, message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        ingest_pyg(given, tmp_path / "bundle")
+    assert message in raised.value.text()
+    assert [path.name for path in tmp_path.iterdir()] == [".bundle.lock"]
+
+
+def test_a_data_set_that_needs_no_download(tmp_path: Path) -> None:
+    bundle = by_name(tmp_path, "KarateClub")
+    counts = bundle.manifest["counts"]
+    assert (counts["nodes"], counts["edges"], counts["isolated"]) == (34, 78, 0)
+    assert bundle.manifest["labels"] == {"classes": 4, "labelled": 34}
+
+
+def test_no_network_is_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(root: str, name: str) -> None:
+        raise ConnectionError(f"no route to the host of {name}")
+
+    monkeypatch.setattr(datasets, "Planetoid", unreachable)
+    with pytest.raises(InputError, match=r"could not be fetched \(no route to the host of Cora"):
+        by_name(tmp_path, "Planetoid:Cora")
+
+
+def test_unknown_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="no such data set"):
+        by_name(tmp_path, "os:system")
+
+    def planetoid(root: str, name: str) -> None:
+        assert name == "Cora"
+
+    monkeypatch.setattr(datasets, "Planetoid", planetoid)
+    with pytest.raises(InputError, match="does not know this member of Planetoid"):
+        by_name(tmp_path, "Planetoid:Coral")
+
+
+def test_several_graphs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "KarateClub", lambda: [data(), data()])
+    with pytest.raises(InputError, match="not one graph"):
+        by_name(tmp_path, "KarateClub")
