@@ -1,0 +1,375 @@
+"""The command line: exit codes, messages, JSON, and stages run as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from embedding_fixtures import add_set, write_set
+from service_harness import Server, settings_in
+
+from service import stages
+from service.cli import main
+from service.store import Store
+
+
+@pytest.fixture
+def rgrl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command in this process: exit code, standard output, standard error."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rgrl", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        code = ended.value.code
+        return (code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    return run
+
+
+def tables(folder: Path, *, nodes: Any = None, edges: Any = None) -> list[object]:
+    """Two tables of three nodes and two edges, or what a test puts in their place; the options that name them."""
+    given = {
+        "nodes": pa.table({"id": [1, 2, 3], "x": [0.5, 1.5, 2.5]}) if nodes is None else nodes,
+        "edges": pa.table({"source": [1, 2], "target": [2, 3]}) if edges is None else edges,
+    }
+    options: list[object] = []
+    for name, table in given.items():
+        path = folder / f"{name}.parquet"
+        if isinstance(table, bytes):
+            path.write_bytes(table)
+        else:
+            pq.write_table(table, path)
+        options += [f"--{name}", path]
+    return options
+
+
+def truncated() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"source": list(range(100)), "target": list(range(100))}), sink)
+    whole: bytes = sink.getvalue().to_pybytes()
+    return whole[: len(whole) // 2]
+
+
+BAD_TABLES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "edge to an unknown node": (
+        {"edges": pa.table({"source": [1, 2], "target": [2, 9]})},
+        ["edges.parquet", "row", "target", "9"],
+    ),
+    "NaN feature": (
+        {"nodes": pa.table({"id": [1, 2, 3], "x": [0.5, float("nan"), 1.0]})},
+        ["nodes.parquet", "row", "'x'", "nan"],
+    ),
+    "text in a number column": (
+        {"nodes": pa.table({"id": [1, 2, 3], "x": [0.5, 1.0, 2.0], "y2": ["1", "two", "3"]})},
+        ["nodes.parquet", "row", "'y2'", "two"],
+    ),
+    "ragged features": (
+        {"nodes": pa.table({"id": [1, 2, 3], "x": [[0.5, 1.0], [0.5], [1.0, 2.0]]})},
+        ["nodes.parquet", "row", "'x'"],
+    ),
+    "missing column": ({"edges": pa.table({"source": [1, 2]})}, ["edges.parquet", "target"]),
+    "empty table": (
+        {"nodes": pa.table({"id": pa.array([], pa.int64()), "x": pa.array([], pa.float32())})},
+        ["nodes.parquet"],
+    ),
+    "duplicate node id": (
+        {"nodes": pa.table({"id": [1, 2, 2], "x": [0.5, 1.0, 2.0]})},
+        ["nodes.parquet", "row", "'id'", "2"],
+    ),
+    "truncated Parquet": ({"edges": truncated()}, ["edges.parquet"]),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_TABLES)
+def test_bad_input_ends_with_3_and_says_where_and_what_to_do(
+    fault: str, tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]
+) -> None:
+    given, words = BAD_TABLES[fault]
+    options = tables(tmp_path, **given)
+    extra = ["--feature", "x", "--feature", "y2"] if fault.startswith("text") else []
+    code, out, _ = rgrl("ingest", *options, *extra, tmp_path / "bundle", "--json")
+    error = json.loads(out)["error"]
+    assert code == 3, error
+    told = " ".join(str(error[part]) for part in ("message", "where", "given", "expected"))
+    assert [word for word in words if word not in told] == [], told
+    assert error["remedy"], error
+    left = [path.name for path in tmp_path.iterdir() if path.is_dir()]
+    assert left == []
+
+
+def test_ingest_says_what_it_made(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:
+    arguments = ("ingest", *tables(tmp_path), "--directed", tmp_path / "bundle")
+    code, out, err = rgrl(*arguments)
+    assert code == 0, err
+    facts = dict(line.split(None, 1) for line in out.splitlines())
+    assert facts["counts.nodes"].strip() == "3"
+    assert facts["counts.arcs"].strip() == "2"
+    code, out, _ = rgrl(*arguments, "--json")
+    assert (code, json.loads(out)["counts"]["nodes"]) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "b", "o", "--set", "optimizer.lr=-1"], ["optimizer.lr", "greater than 0"]),
+        (["train", "b", "o", "--set", "optimizer.rate=1"], ["optimizer.rate", "not permitted"]),
+        (["train", "b", "o", "--set", "run.epochs=many"], ["run.epochs", "integer"]),
+        (["train", "b", "o", "--set", "run.epochs"], ["--set", "run.epochs"]),
+        (["train", "b", "o", "--set", "run=1", "--set", "run.epochs=2"], ["--set run.epochs"]),
+        (["train", "b", "o", "--preset", "nobody"], ["no such preset", "nobody", "cora"]),
+        (["preprocess", "b", "--teleport", "1.5"], ["ppr.teleport", "less than 1"]),
+        (["index", "e", "--set", "links=1"], ["links", "greater than or equal to 4"]),
+        (["ingest", "--edges", "e", "--npz", "n", "o"], ["one graph", "--edges --npz"]),
+        (["ingest", "--npz", "n", "--label", "y", "o"], ["--label", "--npz"]),
+        (["ingest", "--edges", "e", "--directed", "--reverse", "o"], ["direction"]),
+        (["jobs", "list", "--server", "nowhere"], ["server address", "nowhere"]),
+        (["jobs", "submit", "train", "--label", "x"], ["--label"]),
+    ],
+)
+def test_bad_usage_ends_with_2_and_names_the_option(
+    arguments: list[str], words: list[str], rgrl: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, out, err = rgrl(*arguments)
+    assert (code, out) == (2, "")
+    assert [word for word in words if word not in err] == [], err
+    code, out, _ = rgrl(*arguments, "--json")
+    assert (code, json.loads(out)["error"]["code"]) == (2, "usage_invalid")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["train"], ["nonsense"], ["evaluate", "e", "--task", "links"], ["serve", "--port", "x"]]
+)
+def test_what_is_no_command_ends_with_2(arguments: list[str], rgrl: Callable[..., tuple[int, str, str]]) -> None:
+    assert rgrl(*arguments)[0] == 2
+
+
+def test_settings_are_typed_by_their_model(
+    tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs: list[tuple[str, dict[str, Any]]] = []
+
+    def note(stage: str, spec: dict[str, Any], _: object) -> stages.StageOutcome:
+        specs.append((stage, spec))
+        return stages.StageOutcome(0, {}, None, "")
+
+    monkeypatch.setattr(stages, "run_stage", note)
+    options = ("optimizer.lr=5e-3", "run.epochs=7", "encoder.layers=[8,4]", "run.device=cpu", "batch.fan_out=null")
+    sets = [part for option in options for part in ("--set", option)]
+    code, _, err = rgrl("train", tmp_path / "b", tmp_path / "o", "--preset", "cora", *sets)
+    assert code == 0, err
+    [(stage, spec)] = specs
+    chosen = spec["settings"]
+    assert stage == "train"
+    assert (chosen["optimizer"]["lr"], chosen["run"]["epochs"], chosen["encoder"]["layers"]) == (5e-3, 7, [8, 4])
+    # What the preset says and no option overrules.
+    assert (chosen["anchors"]["num_global"], chosen["augment"]["drop_feature_1"]) == (128, 0.3)
+    assert spec["work"] == str(tmp_path / ".o.work")
+
+
+def test_index_runs_and_missing_artefacts_end_with_3(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:
+    path = write_set(tmp_path / "set", np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32))
+    code, out, err = rgrl("index", path, "--kind", "hnsw", "--set", "recall_queries=50", "--json")
+    assert code == 0, err
+    assert json.loads(out)["recall"] == {"k": 10, "queries": 50, "value": 1.0}
+    assert rgrl("index", tmp_path / "none")[0] == 3
+    assert rgrl("evaluate", tmp_path / "none")[0] == 3
+
+
+SLOW_STAGE = """
+import sys, time
+from preprocessing.stage import run_stage
+def slow(spec, emit):
+    emit.progress(1, 100, "naps")
+    print("said on the way", flush=True)
+    if spec.get("die"):
+        import os
+        os.kill(os.getpid(), 9)
+    time.sleep(60)
+    return {}
+sys.exit(run_stage({"index": slow}, sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def slow_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW_STAGE)
+    monkeypatch.setattr(stages, "stage_command", lambda stage, spec: [sys.executable, str(script), stage, str(spec)])
+    return script
+
+
+def test_signals_reach_the_stage_and_its_exit_code_comes_back(slow_stage: Path) -> None:
+    def interrupt(event: dict[str, Any]) -> None:
+        if event["event"] == "progress":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    began = time.monotonic()
+    outcome = stages.run_stage("index", {}, interrupt)
+    assert outcome.exit_code == 130
+    assert outcome.error is not None
+    assert outcome.error["code"] == "interrupted"
+    assert "said on the way" in outcome.log
+    assert time.monotonic() - began < 50
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_stage_that_is_killed_is_a_failure_with_its_log(slow_stage: Path) -> None:
+    outcome = stages.run_stage("index", {"die": True}, lambda _: None)
+    assert (outcome.exit_code, outcome.error, outcome.summary) == (1, None, None)
+    assert "said on the way" in outcome.log
+
+
+def test_ctrl_c_ends_a_command_with_130(tmp_path: Path) -> None:
+    path = write_set(tmp_path / "set", np.random.default_rng(0).standard_normal((200_000, 32)).astype(np.float32))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "service.cli", "index", str(path), "--kind", "hnsw"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    # The build folder appears once the stage is at work, which handles signals by then.
+    while not list(path.glob(".index.partial")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "interrupted by SIGINT" in err
+    assert not (path / "index").exists()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(settings_in(tmp_path_factory.mktemp("cli"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def embedding(server: Server) -> str:
+    vectors = np.random.default_rng(4).standard_normal((30, 12)).astype(np.float32)
+    store = Store(server.settings)
+    try:
+        return add_set(store, write_set(server.settings.embeddings / "set", vectors))
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def remote(
+    server: Server, rgrl: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    monkeypatch.setenv("RGRL_SERVER", str(server.client.base_url))
+    return rgrl
+
+
+def test_jobs_from_submit_to_cancel(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
+    graph = server.settings.data_roots[0] / "graph.npz"
+    graph.touch()
+    stages_label = 'fake=[["one", {"steps": 2}]]'
+    submit = ("jobs", "submit", "pipeline", "--graph", graph, "--label", stages_label)
+    code, out, err = remote(*submit, "--set", "train.run.epochs=3", "--watch", "--json")
+    assert code == 0, err
+    job = json.loads(out)
+    assert (job["status"], job["kind"]) == ("succeeded", "pipeline")
+    code, out, _ = remote("jobs", "list", "--status", "succeeded", "--json")
+    assert [found["id"] for found in json.loads(out)] == [job["id"]]
+    assert job["id"] in remote("jobs", "list")[1]
+    assert "succeeded" in remote("jobs", "show", job["id"])[1]
+    assert remote("jobs", "watch", job["id"])[0] == 0
+    assert remote("jobs", "logs", job["id"])[0] == 0
+    code, _, err = remote("jobs", "cancel", job["id"])
+    assert (code, "succeeded already" in err) == (1, True), err
+    failing = 'fake=[["one", {"error": {"code": "input_invalid", "message": "no good"}, "exit": 3}]]'
+    code, out, _ = remote(
+        "jobs", "submit", "pipeline", "--graph", job["graph"], "--label", failing, "--watch", "--json"
+    )
+    told = json.loads(out)
+    assert (code, told["status"], told["error"]["message"]) == (3, "failed", "no good")
+
+
+def test_server_errors_have_exit_codes(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
+    assert remote("jobs", "show", "job_none")[0] == 3
+    code, _, err = remote("jobs", "submit", "train", "--graph", "graph_x", "--set", "train.optimizer.lr=-1")
+    assert (code, "/train/optimizer/lr" in err) == (2, True)
+    assert remote("neighbors", embedding, "nobody")[0] == 3
+    code, out, _ = remote("neighbors", embedding, 1, "-k", 100_000, "--json")
+    assert (code, json.loads(out)["error"]["code"]) == (2, "limit_exceeded")
+
+
+def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
+    code, out, _ = remote("lookup", embedding, 3, "nobody", "--json")
+    known, unknown = json.loads(out)["items"]
+    assert (code, known["found"], len(known["vector"]), unknown["vector"]) == (3, True, 12, None)
+    code, out, _ = remote("lookup", embedding, 3)
+    assert (code, "(12 numbers)" in out) == (0, True)
+    code, out, _ = remote("neighbors", embedding, 3, 4, "-k", 2, "--json")
+    answers = json.loads(out)
+    assert (code, [answer["returned"] for answer in answers]) == (0, [2, 2])
+    code, out, _ = remote("neighbors", embedding, 3, "-k", 2)
+    assert (code, answers[0]["results"][0]["id"] in out, "exact_no_index" in out) == (0, True, True)
+
+
+def test_a_server_that_is_not_there_is_an_error_with_a_remedy(
+    rgrl: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.client_transport.FIRST_WAIT_S", 0.001)
+    code, _, err = rgrl("jobs", "list", "--server", "http://127.0.0.1:9")
+    assert (code, "rgrl serve" in err) == (1, True)
+
+
+def test_keys_are_made_listed_and_revoked(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = rgrl("keys", "create", "ops", "--scope", "admin", "--home", tmp_path, "--json")
+    made = json.loads(out)
+    assert (code, made["scopes"]) == (0, ["admin"])
+    assert rgrl("keys", "create", "reader", "--home", tmp_path)[1].startswith("rgrl_")
+    listed = json.loads(rgrl("keys", "list", "--home", tmp_path, "--json")[1])
+    assert [key["name"] for key in listed] == ["ops", "reader"]
+    assert made["key"] not in json.dumps(listed)
+    assert rgrl("keys", "revoke", made["id"], "--home", tmp_path)[0] == 0
+    assert rgrl("keys", "revoke", made["id"], "--home", tmp_path)[0] == 1
+    assert "reader" in rgrl("keys", "list", "--home", tmp_path)[1]
+
+
+def test_serve_refuses_an_open_address_without_keys(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, err = rgrl("serve", "--home", tmp_path, "--host", "0.0.0.0", "--port", 8001)
+    assert (code, "--insecure" in err) == (2, True)
+
+
+def test_doctor_names_what_is_there(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = rgrl("doctor", "--home", tmp_path / "home", "--json")
+    found = {finding["name"]: finding for finding in json.loads(out)}
+    assert code == 0, out
+    assert {"python", "torch", "faiss-cpu", "/dev/shm", "disk", "sampler", "cuda"} <= set(found)
+    assert found["disk"]["detail"].endswith(str(tmp_path))
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = "import sys, service.cli; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    heavy = {
+        "torch",
+        "ray",
+        "numba",
+        "numpy",
+        "pyarrow",
+        "pydantic",
+        "fastapi",
+        "sqlalchemy",
+        "faiss",
+        "rich",
+        "httpx2",
+    }
+    assert heavy & set(done.stdout.split()) == set()
