@@ -31,7 +31,8 @@ class Card {
   constructor(job) {
     this.id = job.id;
     this.stop = new AbortController();
-    this.losses = [];
+    // By step: what was read at once and what streams in overlap.
+    this.losses = new Map();
     this.title = element("h3", {}, job.name ?? job.kind);
     this.status = element("span", { class: "chip" });
     this.detail = element("p", { class: "detail" });
@@ -52,7 +53,7 @@ class Card {
     this.status.dataset.status = job.status;
     this.cancel.hidden = !["queued", "running"].includes(job.status);
     this.error.hidden = !job.error;
-    this.error.textContent = job.error ? [job.error.message, job.error.remedy].filter(Boolean).join(". ") : "";
+    this.error.textContent = job.error ? reason(job.error) : "";
     this.drawProgress(job.phase, job.progress);
   }
 
@@ -65,15 +66,19 @@ class Card {
       text = `${phase}: ${number(progress.done)} of ${number(progress.total)} ${progress.unit}`;
       if (progress.eta_s) text += `, ${duration(progress.eta_s)} left`;
     }
-    if (this.losses.length) text += `${text ? " · " : ""}loss ${this.losses.at(-1).toPrecision(4)}`;
+    const losses = this.lossesByStep();
+    if (losses.length) text += `${text ? " · " : ""}loss ${losses.at(-1).toPrecision(4)}`;
+    this.curve.draw(losses);
     this.detail.textContent = text;
+  }
+
+  lossesByStep() {
+    return [...this.losses].sort(([one], [other]) => one - other).map(([, loss]) => loss).filter((loss) => loss !== null);
   }
 
   async loadLosses() {
     const { series } = await get(`/v1/jobs/${this.id}/metrics?names=loss&max_points=300`);
-    const found = series.find((one) => one.name === "loss");
-    if (found) this.losses = found.values.filter((value) => value !== null);
-    this.curve.draw(this.losses);
+    for (const { steps, values } of series) steps.forEach((step, position) => this.losses.set(step, values[position]));
     this.drawProgress(this.job.phase, this.job.progress);
   }
 
@@ -81,12 +86,7 @@ class Card {
     await follow(`/v1/jobs/${this.id}/events`, 0, this.stop.signal, ({ type, data }) => {
       if (type === "stage") this.job.phase = data.stage;
       if (type === "progress") this.job.progress = data.data;
-      if (type === "metrics" && data.data.values.loss != null) {
-        if (data.data.step <= (this.lastStep ?? -1)) this.losses = [];
-        this.lastStep = data.data.step;
-        this.losses.push(data.data.values.loss);
-        this.curve.draw(this.losses);
-      }
+      if (type === "metrics" && "loss" in data.data.values) this.losses.set(data.data.step, data.data.values.loss);
       if (this.job.status === "queued" && type !== "end") this.job.status = "running";
       this.update(this.job);
     });
@@ -98,6 +98,10 @@ class Card {
   async end() {
     this.update(await post(`/v1/jobs/${this.id}/cancel`));
   }
+}
+
+function reason({ where, message, remedy }) {
+  return `${where ? `${where}: ` : ""}${message}.${remedy ? ` Remedy: ${remedy}.` : ""}`;
 }
 
 function took(job) {
