@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from preprocessing.alias import AliasTable, draw_without_replacement
 from preprocessing.bundle import Bundle
-from preprocessing.degree_weights import sampling_probabilities
+from preprocessing.degree_weights import degree_weights
 from preprocessing.errors import ArtifactError
 from trainer.randomness import Draw, Purpose
 from trainer.settings import AnchorSettings
@@ -49,4 +49,4 @@ def _probabilities(bundle: Bundle, settings: AnchorSettings) -> npt.NDArray[np.f
         stored = None
     if stored is not None and stored.settings == wanted:
         return stored.probability
-    return sampling_probabilities(bundle.symmetric.degrees(), settings.weights)
+    return degree_weights(bundle.symmetric.degrees(), settings.weights)[1]

@@ -52,10 +52,10 @@ def batch_mode(settings: BatchSettings, num_nodes: int) -> str:
     return "full" if num_nodes <= AUTO_FULL_NODES else "mini"
 
 
-def queries_of(order_N: Int64Array, number: int, size: int, rank: int, world_size: int) -> Int64Array:
-    """The queries of one worker in step ``number``: at most ``size``, perhaps none in an epoch's last step."""
+def queries_of(order_N: Int64Array, number: int, size: int, world_size: int) -> list[Int64Array]:
+    """Every worker's queries in step ``number``: at most ``size`` each, perhaps none in an epoch's last step."""
     together = order_N[number * size * world_size : (number + 1) * size * world_size]
-    return np.array_split(together, world_size)[rank]
+    return np.array_split(together, world_size)
 
 
 class FullBatch:
@@ -140,9 +140,8 @@ class MiniBatch:
         """Columns and global anchors are the same on every worker; neighbours and edges are each worker's own."""
         shared = Draw(self._settings.run.seed, epoch, number)
         own = Draw(self._settings.run.seed, epoch, number, self._rank)
-        size, order_N = self._settings.batch.size, self._epoch_order(epoch)
-        together = order_N[number * size * self._world_size : (number + 1) * size * self._world_size]
-        queries = queries_of(order_N, number, size, self._rank, self._world_size)
+        shares = self.queries(epoch, number)
+        queries, together = shares[self._rank], np.concatenate(shares)
         anchors = self._anchors.draw_global(shared)
         locals_QK, valid_QK = self._anchors.locals_NK[queries], self._anchors.valid_NK[queries]
         seeds = self._seeds(queries, anchors, locals_QK[valid_QK])
@@ -161,11 +160,12 @@ class MiniBatch:
             num_local=int(self._anchors.valid_NK[together].any(axis=1).sum()),
         )
 
-    def _epoch_order(self, epoch: int) -> Int64Array:
+    def queries(self, epoch: int, number: int) -> list[Int64Array]:
+        """The nodes that each worker asks about in a step."""
         if self._order is None or self._order[0] != epoch:
             order_N = Draw(self._settings.run.seed, epoch).numpy(Purpose.QUERY_ORDER).permutation(self._num_nodes)
             self._order = epoch, order_N
-        return self._order[1]
+        return queries_of(self._order[1], number, self._settings.batch.size, self._world_size)
 
     def _seeds(self, queries: Int64Array, *anchors: Int64Array) -> Int64Array:
         seeds = np.concatenate([queries, np.setdiff1d(np.concatenate(anchors), queries)])

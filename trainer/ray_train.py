@@ -160,9 +160,8 @@ def _cause(error: Any) -> RgrlError:
     """A worker's own ``RgrlError`` if one raised it, else the loss of the worker, by its rank and reason."""
     failures: dict[int, BaseException] = getattr(error, "worker_failures", {})
     for failure in failures.values():
-        original = getattr(failure, "_base_exc", failure)
-        if isinstance(original, RgrlError):
-            return original
+        if isinstance(failure, RgrlError):
+            return failure
     if not failures:
         return WorkerLostError("training under Ray failed", given=str(error), remedy="run the same command again")
     rank, failure = min(failures.items())

@@ -58,7 +58,9 @@ def test_directions_of_an_edge_are_dropped_independently() -> None:
     assert (kept != kept.T).any()
 
 
-def blocks(topology: Topology, seeds: np.ndarray, fan_out: list[int], seed: int = 0) -> tuple[np.ndarray, SampledAdjacency]:
+def blocks(
+    topology: Topology, seeds: np.ndarray, fan_out: list[int], seed: int = 0
+) -> tuple[np.ndarray, SampledAdjacency]:
     sampled = sample(topology, seeds, fan_out, seed)
     return sampled.nodes, SampledAdjacency(sampled, topology.degrees()[sampled.nodes])
 

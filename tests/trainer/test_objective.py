@@ -46,9 +46,7 @@ def test_local_is_the_formula_over_the_valid_anchors(divergence: str, tau: float
     settings = LossSettings(divergence=divergence, tau_target_local=tau, tau_online=0.2)
     z, h, anchors = unit_rows(4, 5, seed=0), unit_rows(4, 5, seed=1), unit_rows(4, 3, 5, seed=2)
     valid = torch.tensor([[1, 1, 1], [1, 1, 0], [0, 0, 1], [1, 0, 1]], dtype=torch.bool)
-    expected = [
-        by_hand(z[i].tolist(), h[i].tolist(), anchors[i][valid[i]].tolist(), tau, settings) for i in range(4)
-    ]
+    expected = [by_hand(z[i].tolist(), h[i].tolist(), anchors[i][valid[i]].tolist(), tau, settings) for i in range(4)]
     got = local_divergence(z, h, anchors, valid, settings)
     torch.testing.assert_close(got, torch.tensor(expected), rtol=1e-4, atol=1e-5)
 

@@ -74,5 +74,7 @@ def test_a_graph_without_features_has_hashed_ppr_rows(tmp_path: Path) -> None:
     ppr = bundle.ppr()
     # A count sketch keeps inner products in the mean; a row's own length is kept but for collisions.
     squared = [float(np.square(ppr.scores[row, : ppr.count[row]]).sum()) for row in range(NODES)]
-    torch.testing.assert_close(x.square().sum(dim=1).mean(), torch.tensor(np.mean(squared), dtype=torch.float32), rtol=0.2, atol=0)
+    torch.testing.assert_close(
+        x.square().sum(dim=1).mean(), torch.tensor(np.mean(squared), dtype=torch.float32), rtol=0.2, atol=0
+    )
     assert len(np.unique(x.numpy(), axis=0)) > NODES // 2

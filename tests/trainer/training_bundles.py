@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 from preprocessing.artifact import build, fingerprint
 from preprocessing.bundle import DEGREE_WEIGHTS, PPR, Bundle
@@ -15,6 +16,23 @@ from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
 
 ALPHA, BETA, TELEPORT = 0.9, 0.1, 0.15
+
+# Threads that wait for each other cost these small networks more than they save.
+torch.set_num_threads(1)
+
+
+class Recorder(Emitter):
+    """Keeps the events."""
+
+    def __init__(self) -> None:
+        super().__init__("train")
+        self.events: list[dict[str, Any]] = []
+
+    def _emit(self, event: str, **fields: Any) -> None:
+        self.events.append({"event": event, **fields})
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [line for line in self.events if line["event"] == event]
 
 
 def random_edges(nodes: int, edges: int, seed: int) -> np.ndarray:
@@ -99,6 +117,7 @@ def write_ppr(bundle: Bundle, top_k: int) -> None:
             "scores": pa.FixedSizeListArray.from_arrays(best.astype(np.float32).reshape(-1), top_k),
             "count": (best > 0).sum(axis=1).astype(np.int32),
             "exact": np.ones(nodes, bool),
+            "error": np.zeros(nodes, np.float32),
         }
     )
     with build(bundle.path / "ppr", PPR, fingerprint("test")) as made:

@@ -1,0 +1,128 @@
+from pathlib import Path
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from training_bundles import make_bundle, settings_document
+
+from trainer.anchors import Anchors
+from trainer.batches import FullBatch, MiniBatch, batch_mode, prefetched, queries_of
+from trainer.features import load_features
+from trainer.model import Step
+from trainer.randomness import Draw
+from trainer.settings import BatchSettings, TrainSettings
+
+CPU = torch.device("cpu")
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 7))
+def test_every_node_is_a_query_once_an_epoch_over_all_workers(nodes: int, size: int, workers: int) -> None:
+    order = np.random.default_rng(nodes).permutation(nodes)
+    steps = -(-nodes // (size * workers))
+    shares = [queries_of(order, number, size, workers) for number in range(steps)]
+    assert all(len(parts) == workers for parts in shares)
+    assert sorted(np.concatenate([part for parts in shares for part in parts])) == list(range(nodes))
+    assert all(len(part) <= size for parts in shares for part in parts)
+    # No step is without a query, and none is left over.
+    assert all(any(map(len, parts)) for parts in shares)
+
+
+def test_auto_is_full_batch_up_to_the_limit() -> None:
+    assert batch_mode(BatchSettings(), 100_000) == "full"
+    assert batch_mode(BatchSettings(), 100_001) == "mini"
+    assert batch_mode(BatchSettings(mode="mini"), 5) == "mini"
+
+
+def source(tmp_path: Path, mode: str, rank: int = 0, workers: int = 1) -> FullBatch | MiniBatch:
+    chosen = TrainSettings.model_validate(settings_document(batch={"mode": mode, "size": 8, "fan_out": [3, 3]}))
+    bundle = make_bundle(tmp_path / f"{mode}{rank}{workers}")
+    made = FullBatch if mode == "full" else MiniBatch
+    return made(bundle, load_features(bundle, chosen.features), chosen, rank=rank, world_size=workers, device=CPU)
+
+
+def flat(step: Step) -> list[torch.Tensor]:
+    views = [part for view in step.views for part in (view.features.scale_F, *(a.values for a in view.adjacencies))]
+    return [*views, step.anchors_G, step.locals_QK, step.valid_QK]
+
+
+def test_a_step_depends_on_its_place_alone(tmp_path: Path) -> None:
+    for mode in ("full", "mini"):
+        steps = source(tmp_path, mode)
+        again = source(tmp_path / "again", mode)
+        last = steps.num_steps - 1
+        for epoch, number in [(3, last), (0, 0), (3, last)]:
+            for one, other in zip(flat(steps.step(epoch, number)), flat(again.step(epoch, number)), strict=True):
+                assert torch.equal(one, other)
+        first, other = flat(steps.step(0, 0)), flat(steps.step(1, 0))
+        assert not all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_workers_of_a_full_batch_share_views_and_anchors(tmp_path: Path) -> None:
+    one, two = (source(tmp_path, "full", rank, 2).step(1, 0) for rank in (0, 1))
+    for a, b in zip(one.views, two.views, strict=True):
+        assert torch.equal(a.features.scale_F, b.features.scale_F)
+        assert torch.equal(a.adjacencies[0].values, b.adjacencies[0].values)
+    assert torch.equal(one.anchors_G, two.anchors_G)
+    assert (one.queries, two.queries) == (slice(0, 20), slice(20, 40))
+
+
+def test_a_mini_batch_finds_its_anchors_among_its_seeds(tmp_path: Path) -> None:
+    steps = source(tmp_path, "mini")
+    bundle = make_bundle(tmp_path / "plain")
+    anchors = Anchors(bundle, TrainSettings.model_validate(settings_document()).anchors)
+    x = load_features(bundle, TrainSettings().features).all().matrix
+    for number in range(steps.num_steps):
+        step, queries = steps.step(2, number), steps.queries(2, number)[0]
+        rows = step.views[0].features.matrix
+        assert torch.equal(rows[step.queries], x[queries])
+        assert torch.equal(rows[step.anchors_G], x[anchors.draw_global(Draw(0, 2, number))])
+        assert torch.equal(step.valid_QK, torch.from_numpy(anchors.valid_NK[queries]))
+        wanted = x[anchors.locals_NK[queries]]
+        assert torch.equal(rows[step.locals_QK][step.valid_QK], wanted[step.valid_QK])
+
+
+def test_prefetching_yields_every_step_in_order(tmp_path: Path) -> None:
+    steps = source(tmp_path, "mini")
+    places = [(epoch, number) for epoch, number, _ in prefetched(steps, 1, 3)]
+    assert places == [(epoch, number) for epoch in (1, 2) for number in range(steps.num_steps)]
+    assert list(prefetched(steps, 3, 3)) == []
+
+
+def test_anchors_are_distinct_and_follow_the_degree_weights(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path)
+    document = settings_document()["anchors"]
+    counts = np.zeros(bundle.num_nodes)
+    chosen = TrainSettings.model_validate({"anchors": document | {"num_global": 1}}).anchors
+    single = Anchors(bundle, chosen)
+    for epoch in range(4000):
+        counts[single.draw_global(Draw(0, epoch))] += 1
+    expected = bundle.degree_weights().probability
+    assert np.abs(counts / 4000 - expected).max() < 5 * np.sqrt(expected.max() / 4000)
+    many = Anchors(bundle, chosen.model_copy(update={"num_global": 25})).draw_global(Draw(0))
+    assert len(set(many.tolist())) == 25
+
+
+def test_with_as_many_anchors_as_nodes_every_node_is_one(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path)
+    chosen = TrainSettings.model_validate({"anchors": {"num_global": 500}}).anchors
+    assert Anchors(bundle, chosen).draw_global(Draw(0)).tolist() == list(range(bundle.num_nodes))
+
+
+def test_weights_of_other_alpha_and_beta_are_computed(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path)
+    document = settings_document()["anchors"] | {"num_global": 1, "weights": {"alpha": 0.01, "beta": 0.0}}
+    anchors = Anchors(bundle, TrainSettings.model_validate({"anchors": document}).anchors)
+    degree = bundle.symmetric.degrees()
+    drawn = [int(anchors.draw_global(Draw(0, epoch))[0]) for epoch in range(300)]
+    weight = 0.01 ** np.log(degree + 1)
+    assert np.bincount(drawn, minlength=len(degree))[degree == 0].sum() / 300 > 0.8 * weight[degree == 0].sum() / weight.sum()
+    assert weight[degree == 0].sum() / weight.sum() > 0.5
+
+
+def test_nodes_without_neighbours_have_no_local_anchor(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path, nodes=12, edges=0, top_k=12)
+    chosen = TrainSettings.model_validate({"anchors": {"num_local": 12}}).anchors
+    anchors = Anchors(bundle, chosen)
+    assert not anchors.valid_NK[-1].any()
+    assert anchors.valid_NK[:-1].sum(axis=1).tolist() == [11] * 11

@@ -1,0 +1,130 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from training_bundles import Recorder, make_bundle, settings_document
+
+from preprocessing.bundle import Bundle
+from preprocessing.errors import ArtifactError, UsageError
+from trainer import checkpoint, loop
+from trainer.train import train
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return make_bundle(tmp_path / "data")
+
+
+def spec_for(bundle: Bundle, folder: Path, **parts: dict) -> dict[str, Any]:
+    return {
+        "bundle": str(bundle.path),
+        "out": str(folder / "embeddings"),
+        "work": str(folder / "work"),
+        "settings": settings_document(**parts),
+    }
+
+
+def run(spec: dict[str, Any], recorder: Recorder | None = None) -> dict[str, Any]:
+    return dict(train(spec, recorder or Recorder()))
+
+
+def vectors(spec: dict[str, Any]) -> np.ndarray:
+    return np.load(Path(spec["out"]) / "vectors.npy")
+
+
+def test_the_stage_writes_an_embedding_set_and_answers_again_with_it(bundle: Bundle, tmp_path: Path) -> None:
+    spec = spec_for(bundle, tmp_path)
+    summary = run(spec)
+    assert summary["counts"] == {"nodes": 40, "dim": 8}
+    expected = {"epochs": 4, "steps": 4, "workers": 0, "device": "cpu", "batch_mode": "full", "sampler": None}
+    assert expected.items() <= summary["training"].items()
+    before = (tmp_path / "embeddings" / "manifest.json").stat()
+    assert run(spec) == summary
+    assert (tmp_path / "embeddings" / "manifest.json").stat() == before
+
+
+def test_an_output_of_other_settings_is_refused_before_training(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(spec_for(bundle, tmp_path))
+    monkeypatch.setattr("trainer.train.launch", lambda *_: pytest.fail("trained"))
+    with pytest.raises(UsageError, match="exists already"):
+        run(spec_for(bundle, tmp_path, run={"epochs": 5}))
+    assert run(spec_for(bundle, tmp_path, run={"epochs": 4, "checkpoint_every": 1}))["counts"]["nodes"] == 40
+
+
+def test_too_few_stored_ppr_neighbours_are_refused_with_the_remedy(bundle: Bundle, tmp_path: Path) -> None:
+    spec = spec_for(bundle, tmp_path, anchors={"num_local": 5})
+    with pytest.raises(ArtifactError, match="--top-k 5"):
+        run(spec)
+    assert not Path(spec["work"]).exists()
+
+
+def test_what_is_unusual_is_a_warning(tmp_path: Path) -> None:
+    bundle = make_bundle(tmp_path / "data", features=np.zeros((40, 0), np.float32))
+    recorder = Recorder()
+    run(spec_for(bundle, tmp_path, anchors={"num_global": 40}), recorder)
+    codes = [line["code"] for line in recorder.of("warning")]
+    assert codes == ["anchors_are_all_nodes", "features_from_structure"]
+
+
+def test_an_interrupted_run_goes_on_and_ends_as_the_undisturbed(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = spec_for(bundle, tmp_path / "straight")
+    run(straight)
+    broken = spec_for(bundle, tmp_path / "broken")
+    saved = checkpoint.save
+
+    def die_at_four(work: Path, model: Any, optimizer: Any, progress: checkpoint.Progress, fingerprint: str) -> Path:
+        if progress.epoch == 4:
+            raise KeyboardInterrupt
+        return saved(work, model, optimizer, progress, fingerprint)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", die_at_four)
+        with pytest.raises(KeyboardInterrupt):
+            run(broken)
+    started = []
+    really_run = loop.run
+    monkeypatch.setattr(loop, "run", lambda job, context: (started.append(job.resume), really_run(job, context)))
+    run(broken)
+    assert [path.name for path in started] == ["epoch-000002"]
+    assert np.array_equal(vectors(broken), vectors(straight))
+
+
+def test_checkpoints_of_other_settings_are_not_continued(bundle: Bundle, tmp_path: Path) -> None:
+    straight = spec_for(bundle, tmp_path / "straight", run={"epochs": 3, "seed": 5})
+    run(straight)
+    shared = tmp_path / "shared"
+    run(spec_for(bundle, shared, run={"epochs": 4, "snapshot_every": 1}))
+    second = spec_for(bundle, shared, run={"epochs": 3, "seed": 5}) | {"out": str(shared / "second")}
+    run(second)
+    assert np.array_equal(vectors(second), vectors(straight))
+    assert not (shared / "second" / "snapshots").exists()
+
+
+def test_sigterm_ends_the_process_with_130_and_the_same_command_finishes(bundle: Bundle, tmp_path: Path) -> None:
+    spec = spec_for(bundle, tmp_path, run={"epochs": 30_000, "checkpoint_every": 20})
+    file, events = tmp_path / "spec.json", tmp_path / "events"
+    file.write_text(json.dumps(spec))
+    command = [sys.executable, "-m", "trainer", "train", str(file)]
+    process = subprocess.Popen(command, env=os.environ | {"RGRL_EVENTS": str(events)}, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 120
+    while not list((tmp_path / "work" / "checkpoints").glob("epoch-*")) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    last = json.loads(events.read_text().splitlines()[-1])
+    assert last["error"]["code"] == "interrupted"
+    kept = sorted((tmp_path / "work" / "checkpoints").glob("epoch-*"))
+    assert kept
+    assert not (tmp_path / "embeddings").exists()

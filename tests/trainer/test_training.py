@@ -1,0 +1,119 @@
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from training_bundles import Recorder, make_bundle, settings_document
+
+from preprocessing.bundle import Bundle
+from preprocessing.errors import RgrlError
+from trainer import checkpoint, loop
+from trainer.launch import InProcess
+from trainer.settings import TrainSettings
+
+MINI = {"mode": "mini", "size": 16, "fan_out": [3, 3]}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return make_bundle(tmp_path_factory.mktemp("training"))
+
+
+def train(
+    bundle: Bundle, work: Path, resume: Path | None = None, recorder: Recorder | None = None, **parts: dict
+) -> dict[str, torch.Tensor]:
+    """Run a job; the answer is its last checkpoint's model and optimizer."""
+    work.mkdir(exist_ok=True)
+    chosen = TrainSettings.model_validate(settings_document(**parts))
+    context = InProcess(torch.device("cpu"), recorder or Recorder())
+    loop.run(loop.Job(bundle.path, work, chosen, "print", resume), context)
+    last = checkpoint.newest(work, "print")
+    assert last is not None
+    return load_file(last / "model.safetensors") | load_file(last / "optimizer.safetensors")
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("batch", [{"mode": "full"}, MINI])
+def test_a_run_repeats_and_resumes_bit_for_bit(bundle: Bundle, tmp_path: Path, batch: dict) -> None:
+    whole = train(bundle, tmp_path / "whole", batch=batch)
+    assert equal(train(bundle, tmp_path / "again", batch=batch), whole)
+    resumed = train(
+        bundle, tmp_path / "resumed", resume=tmp_path / "whole" / "checkpoints" / "epoch-000002", batch=batch
+    )
+    assert equal(resumed, whole)
+    assert not equal(train(bundle, tmp_path / "other", batch=batch, run={"epochs": 4, "seed": 1}), whole)
+
+
+def test_training_lowers_the_loss_and_reports_every_epoch(bundle: Bundle, tmp_path: Path) -> None:
+    recorder = Recorder()
+    train(bundle, tmp_path, recorder=recorder, run={"epochs": 60}, optimizer={"lr": 0.01})
+    metrics = recorder.of("metrics")
+    assert [line["step"] for line in metrics] == list(range(1, 61))
+    losses = [line["values"]["loss"] for line in metrics]
+    assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
+    assert set(metrics[0]["values"]) == {"loss", "loss_global", "loss_local", "lr", "nodes_per_s", "data_wait_s"}
+    last = recorder.of("progress")[-1]
+    assert (last["done"], last["total"], last["unit"]) == (60, 60, "steps")
+
+
+def test_the_target_follows_the_online_network_by_ema_alone(bundle: Bundle, tmp_path: Path) -> None:
+    """One epoch: ξ₁ = γ ξ₀ + (1−γ) θ₁ with ξ₀ the seed's first weights."""
+    after = train(bundle, tmp_path, run={"epochs": 1}, optimizer={"ema_decay": 0.9})
+    first = loop.new_model(12, TrainSettings.model_validate(settings_document())).target.state_dict()
+    weight = "layers.0.weight"
+    expected = 0.9 * first[weight] + 0.1 * after[f"online.{weight}"]
+    torch.testing.assert_close(after[f"target.{weight}"], expected)
+    assert int(after["target.layers.0.norm.num_batches_tracked"]) == 2
+
+
+def test_running_statistics_stay_as_the_first_step_left_them(bundle: Bundle, tmp_path: Path) -> None:
+    encoder = {"layers": [16, 8], "batch_norm_statistics": "running"}
+    one = train(bundle, tmp_path / "one", encoder=encoder, run={"epochs": 1})
+    four = train(bundle, tmp_path / "four", encoder=encoder)
+    statistics = [name for name in one if "running" in name or "num_batches" in name]
+    assert len(statistics) == 12
+    assert all(torch.equal(one[name], four[name]) for name in statistics)
+    assert int(four["online.layers.0.norm.num_batches_tracked"]) == 2
+    assert not equal(four, train(bundle, tmp_path / "batch"))
+
+
+def test_checkpoints_keep_the_last_two_and_snapshots_all(bundle: Bundle, tmp_path: Path) -> None:
+    last = train(bundle, tmp_path, run={"epochs": 7, "checkpoint_every": 2, "snapshot_every": 3})
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["epoch-000006", "epoch-000007"]
+    names = ["epoch-00003.safetensors", "epoch-00006.safetensors", "epoch-00007.safetensors"]
+    assert sorted(path.name for path in checkpoint.snapshots(tmp_path).iterdir()) == names
+    snapshot = load_file(checkpoint.snapshots(tmp_path) / names[-1])
+    assert all(torch.equal(tensor, last[f"online.{name}"]) for name, tensor in snapshot.items())
+
+
+def test_a_damaged_half_written_or_foreign_checkpoint_is_passed_over(bundle: Bundle, tmp_path: Path) -> None:
+    train(bundle, tmp_path, run={"epochs": 4, "checkpoint_every": 2})
+    folder = tmp_path / "checkpoints"
+    good, bad = folder / "epoch-000002", folder / "epoch-000004"
+    assert checkpoint.newest(tmp_path, "print") == bad
+    assert checkpoint.progress_of(bad).steps == 4
+    assert checkpoint.newest(tmp_path, "another run") is None
+
+    content = bytearray((bad / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (bad / "model.safetensors").write_bytes(content)
+    assert checkpoint.newest(tmp_path, "print") == good
+
+    (bad / "state.json").unlink()
+    assert checkpoint.newest(tmp_path, "print") == good
+
+    shutil.copytree(good, folder / ".epoch-000006.partial")
+    assert checkpoint.newest(tmp_path, "print") == good
+
+
+def test_an_infinite_loss_is_an_error_and_leaves_no_checkpoint_behind_it(bundle: Bundle, tmp_path: Path) -> None:
+    with pytest.raises(RgrlError, match="not finite") as error:
+        train(bundle, tmp_path, run={"epochs": 50}, optimizer={"lr": 1e30})
+    assert "epoch" in str(error.value)
+    assert error.value.remedy is not None
+    for path in (tmp_path / "checkpoints").glob("*"):
+        assert all(torch.isfinite(t).all() for t in load_file(path / "model.safetensors").values() if t.is_floating_point())
