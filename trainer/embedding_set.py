@@ -34,7 +34,7 @@ from preprocessing.errors import ArtifactError, RgrlError
 from preprocessing.ids import IdMap
 from preprocessing.stage import Emitter
 from trainer.encoders import GcnEncoder
-from trainer.features import load_features
+from trainer.features import FeatureStore, load_features
 from trainer.inference import embed
 from trainer.launch import uses_cuda
 from trainer.settings import FeatureSettings, TrainSettings
@@ -127,12 +127,13 @@ def write(
     published then.
     """
     identity = fingerprint(bundle.content_hash, settings.model_dump(), dict(training_info))
+    features = load_features(bundle, settings.features)
     with build(out, EMBEDDING_SET, identity) as work:
-        vectors = _infer(work.path, bundle, encoder, settings, emitter)
+        vectors = _infer(work.path, bundle, encoder, features, settings, emitter)
         bundle.ids.save(work.path)
         for number, table in enumerate(_tables(bundle.ids, vectors)):
             pq.write_table(table, work.path / f"part-{number:05d}.parquet")
-        _write_model(work.path / "model", bundle, encoder, settings)
+        _write_model(work.path / "model", encoder, features.num_columns, settings)
         if snapshots_dir.is_dir():
             shutil.copytree(snapshots_dir, work.path / "snapshots", dirs_exist_ok=True)
         return work.publish(
@@ -148,13 +149,18 @@ def write(
 
 
 def _infer(
-    directory: Path, bundle: Bundle, encoder: GcnEncoder, settings: TrainSettings, emitter: Emitter
+    directory: Path,
+    bundle: Bundle,
+    encoder: GcnEncoder,
+    features: FeatureStore,
+    settings: TrainSettings,
+    emitter: Emitter,
 ) -> FloatArray:
     shape = (bundle.num_nodes, settings.encoder.layers[-1])
     vectors = np.lib.format.open_memmap(directory / "vectors.npy", mode="w+", dtype=np.float32, shape=shape)
     embed(
         encoder,
-        load_features(bundle, settings.features),
+        features,
         bundle.topology,
         vectors,
         directory=directory,
@@ -181,13 +187,13 @@ def _tables(ids: IdMap, vectors: FloatArray) -> Iterator[pa.Table]:
         yield pa.table({"id": ids.column(np.arange(first, first + len(part))), "vector": column})
 
 
-def _write_model(directory: Path, bundle: Bundle, encoder: GcnEncoder, settings: TrainSettings) -> None:
+def _write_model(directory: Path, encoder: GcnEncoder, in_dim: int, settings: TrainSettings) -> None:
     directory.mkdir(exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
     save_file(tensors, directory / "encoder.safetensors")
     config = {
         "encoder": "gcn",
-        "in_dim": load_features(bundle, settings.features).num_columns,
+        "in_dim": in_dim,
         "layers": settings.encoder.layers,
         "batch_norm_momentum": settings.encoder.batch_norm_momentum,
         "features": settings.features.model_dump(),
