@@ -244,29 +244,37 @@ def test_same_request_is_answered_again_and_another_is_refused(tmp_path: Path) -
         run(tmp_path / "mine", edges=edges)
 
 
-def test_interrupted_ingest_is_done_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    edges = write(tmp_path / "e.parquet", {"s": [1, 2], "t": [2, 3]})
-    whole = run(tmp_path / "whole", edges=edges)
+def interrupt(out: Path, edges: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An ingest ended by a signal in the middle; its unfinished directory."""
 
-    def killed(*_: object) -> None:
+    def interrupted(*_: object) -> None:
         raise Interrupted("interrupted by SIGTERM")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ingest_module, "write_features", killed)
+        patch.setattr(ingest_module, "write_features", interrupted)
         with pytest.raises(Interrupted):
-            run(tmp_path / "bundle", edges=edges)
-    assert not (tmp_path / "bundle").exists()
-    assert (tmp_path / ".bundle.partial" / "ids.npy").exists()
-    assert run(tmp_path / "bundle", edges=edges).content_hash == whole.content_hash
-    assert not (tmp_path / ".bundle.partial").exists()
+            run(out, edges=edges)
+    assert not out.exists()
+    return out.parent / f".{out.name}.partial"
 
 
-def test_a_change_of_the_inputs_discards_what_an_interrupted_ingest_left(tmp_path: Path) -> None:
+def test_interrupted_ingest_is_done_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     edges = write(tmp_path / "e.parquet", {"s": [1, 2], "t": [2, 3]})
-    spec = {"kind": "tables", "edges": edges}
-    before = ingest_module._inputs(ingest_module.TableSource.model_validate(spec))
+    whole = run(tmp_path / "whole", edges=edges)
+    partial = interrupt(tmp_path / "bundle", edges, monkeypatch)
+    assert (partial / "ids.npy").exists()
+    assert run(tmp_path / "bundle", edges=edges).content_hash == whole.content_hash
+    assert not partial.exists()
+
+
+def test_changed_inputs_discard_what_an_interrupted_ingest_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edges = write(tmp_path / "e.parquet", {"s": [1, 2], "t": [2, 3]})
+    partial = interrupt(tmp_path / "bundle", edges, monkeypatch)
+    (partial / "of the old input").touch()
     os.utime(edges, ns=(1, 1))
-    assert ingest_module._inputs(ingest_module.TableSource.model_validate(spec)) != before
+    assert "of the old input" not in run(tmp_path / "bundle", edges=edges).manifest["files"]
 
 
 @pytest.mark.parametrize("stem", ["good", "bad"])
