@@ -106,7 +106,7 @@ class IdMap:
         assert self._integers is not None
         if self.identity:
             return np.where(valid & (wanted >= 0) & (wanted < self._size), wanted, -1)
-        # Neighbouring searches share cache lines: sorting first makes a batch four times as fast (measured on 10^7 ids).
+        # Neighbouring searches share cache lines: sorted, a batch is four times as fast (measured on 10^7 ids).
         order = np.argsort(wanted)
         position = np.empty(len(wanted), dtype=np.int64)
         position[order] = np.searchsorted(self._integers, wanted[order])
