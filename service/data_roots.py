@@ -27,7 +27,7 @@ def under_roots(text: str, roots: Sequence[Path], pointer: str, *, must_exist: b
             remedy=_REMEDY,
             pointer=pointer,
         )
-    present = [path for path in inside if path.exists()]
+    present = [path for path in inside if _exists(path)]
     if must_exist and not present:
         raise InputError("there is nothing at this path", expected="an existing path", pointer=pointer)
     path = (present or inside)[0]
@@ -44,6 +44,13 @@ def _candidates(text: str, roots: Sequence[Path], pointer: str) -> Iterator[Path
             yield (root / text).resolve()
         except (OSError, ValueError, RuntimeError) as error:
             raise InputError("this cannot be a path", expected="a path", pointer=pointer) from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _within(path: Path, roots: Sequence[Path]) -> bool:

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from preprocessing.errors import ArtifactError, InputError, ResourceError, RgrlError, UsageError
 
 __all__ = [
+    "BODY_TOO_LARGE",
     "BusyError",
     "ConflictError",
     "ForbiddenError",
@@ -26,7 +27,6 @@ __all__ = [
     "NotFoundError",
     "PreconditionError",
     "Problem",
-    "TooLargeError",
     "UnauthorizedError",
     "UnavailableError",
     "install_error_handlers",
@@ -56,12 +56,6 @@ class LimitError(RgrlError):
     """More of something than one request may hold; the message names the limit."""
 
     code = "limit_exceeded"
-
-
-class TooLargeError(RgrlError):
-    """A body larger than the server takes."""
-
-    code = "body_too_large"
 
 
 class BusyError(RgrlError):
@@ -106,10 +100,13 @@ class Problem(BaseModel):
     status: int
     code: str = Field(description="Stable and machine-readable.")
     detail: str
+    remedy: str | None = Field(None, description="What to do about it.")
     errors: list[FieldProblem] = []
     request_id: str | None = None
     retryable: bool = False
 
+
+BODY_TOO_LARGE = "body_too_large"
 
 _STATUS: Mapping[type[RgrlError], int] = {
     UnauthorizedError: 401,
@@ -118,7 +115,6 @@ _STATUS: Mapping[type[RgrlError], int] = {
     ConflictError: 409,
     ArtifactError: 409,
     PreconditionError: 412,
-    TooLargeError: 413,
     LimitError: 422,
     InputError: 422,
     UsageError: 422,
@@ -144,6 +140,7 @@ def problem_response(
     code: str,
     detail: str,
     *,
+    remedy: str | None = None,
     errors: Iterable[FieldProblem] = (),
     request_id: str | None = None,
     retryable: bool = False,
@@ -155,6 +152,7 @@ def problem_response(
         status=status,
         code=code,
         detail=detail,
+        remedy=remedy,
         errors=list(errors),
         request_id=request_id,
         retryable=retryable,
@@ -181,18 +179,15 @@ def _request_id(request: Request) -> str | None:
 
 def _answer_rgrl(request: Request, error: Exception) -> Response:
     assert isinstance(error, RgrlError)
-    sentences = [error.problem]
-    if error.expected is not None:
-        sentences.append(f"expected: {error.expected}")
-    if error.remedy is not None:
-        sentences.append(f"remedy: {error.remedy}")
+    expected = "" if error.expected is None else f"; expected: {error.expected}"
     fields = (
         [] if error.pointer is None else [FieldProblem(pointer=error.pointer, code=error.code, detail=error.problem)]
     )
     return problem_response(
         status_of(error),
         error.code,
-        "; ".join(sentences),
+        error.problem + expected,
+        remedy=error.remedy,
         errors=fields,
         request_id=_request_id(request),
         retryable=error.retryable,
@@ -213,7 +208,8 @@ def _answer_validation(request: Request, error: Exception) -> Response:
 
 def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+    phrase = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+    code = BODY_TOO_LARGE if error.status_code == 413 else phrase
     return problem_response(
         error.status_code, code, error.detail, request_id=_request_id(request), headers=error.headers
     )

@@ -141,10 +141,10 @@ JobRequest = Annotated[
 
 
 class JobPatch(Request):
-    """What may be changed about a job at any time."""
+    """What may be changed about a job at any time; what is left out stays, a null name is taken off."""
 
     name: Name | None = None
-    labels: JobLabels | None = None
+    labels: JobLabels = Field(default_factory=dict)
 
 
 class Progress(Answer):

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import problem_response
+from service.errors import BODY_TOO_LARGE, problem_response
 from service.metrics import Metrics
 
 __all__ = ["BodyLimit", "RequestContext"]
@@ -91,7 +91,7 @@ class BodyLimit:
         declared = Headers(scope=scope).get("content-length", "")
         if declared.isdigit() and int(declared) > self._limit:
             answer = problem_response(
-                413, "body_too_large", self._detail(), request_id=scope["state"]["request_id"], headers=_CLOSE
+                413, BODY_TOO_LARGE, self._detail(), request_id=scope["state"]["request_id"], headers=_CLOSE
             )
             await answer(scope, receive, send)
             return

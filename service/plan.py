@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from service.settings import ServiceSettings
+from service.stages import stage_command
 from service.store import Graph, Job, Store
 
 __all__ = ["STAGES", "Planner", "StagePlan", "embedding_id", "plan_job", "stages_of"]
 
 STAGES = ("ingest", "preprocess", "train", "evaluate", "index")
-_PACKAGE = {
-    "ingest": "preprocessing",
-    "preprocess": "preprocessing",
-    "train": "trainer",
-    "evaluate": "trainer",
-    "index": "service.indexing",
-}
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,7 @@ def plan_job(job: Job, store: Store, settings: ServiceSettings) -> list[StagePla
     return [
         StagePlan(
             stage,
-            [sys.executable, "-m", _PACKAGE[stage], stage],
+            stage_command(stage),
             specs[stage] | ({"settings": job.spec[stage]} if stage in job.spec else {}),
         )
         for stage in stages_of(job.kind, graph)

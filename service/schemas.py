@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Generic, TypeVar
+from collections.abc import Iterator
+from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, model_validator
 
 __all__ = ["AliasName", "Answer", "Items", "Labels", "Name", "Request"]
 
@@ -15,6 +16,15 @@ class Request(BaseModel):
     """Base of request bodies: an unknown field is an error, and so is a number that is not finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_unicode(cls, document: Any) -> Any:
+        """JSON can spell half a surrogate pair, which no answer could hold and no store keep."""
+        for text in _texts(document):
+            if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+                raise ValueError("a text holds half of a surrogate pair")
+        return document
 
 
 class Answer(BaseModel):
@@ -28,6 +38,19 @@ class Items(Answer, Generic[Item]):
 
     items: list[Item]
     next_cursor: str | None
+
+
+def _texts(document: Any) -> Iterator[str]:
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, dict):
+        for key, value in document.items():
+            yield from _texts(key)
+            yield from _texts(value)
+    elif isinstance(document, list):
+        for item in document:
+            if isinstance(item, str | dict | list):
+                yield from _texts(item)
 
 
 def _not_an_id(name: str) -> str:

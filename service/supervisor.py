@@ -62,7 +62,8 @@ class Supervisor:
         self._metrics.started(job)
         try:
             child = self._spawn(job, token)
-        except (RgrlError, OSError) as error:
+        except Exception as error:
+            log.exception("a job could not be started", job=job.id)
             self._end(job, "failed", error=_as_error(error, job))
             return
         self._children[job.id] = child
@@ -112,7 +113,7 @@ class Supervisor:
         write_json(directory / PLAN, {"stages": stages, "log_bytes": self._settings.job_log_bytes})
         with (directory / "runner.log").open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "service.runner", str(directory), token],
+                [sys.executable, "-P", "-m", "service.runner", str(directory), token],
                 env=os.environ | {HOME: str(self._settings.home), JOB: job.id, ATTEMPT: token},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -207,7 +208,8 @@ class Supervisor:
         return self._settings.jobs / job.id
 
 
-def _as_error(error: RgrlError | OSError, job: Job) -> dict[str, Any]:
+def _as_error(error: Exception, job: Job) -> dict[str, Any]:
     """A failure of the server's own as a job's error."""
-    said = error.as_dict() if isinstance(error, RgrlError) else {"code": "internal", "message": str(error)}
-    return said | {"phase": job.phase}
+    if isinstance(error, RgrlError):
+        return error.as_dict() | {"phase": job.phase}
+    return {"code": "internal", "message": f"{type(error).__name__}: {error}", "phase": job.phase}

@@ -67,7 +67,7 @@ class MetricsAnswer(Answer):
 
 
 class Checkpoint(Answer):
-    """A file or folder of the training's working directory."""
+    """Weights and state of one epoch."""
 
     name: str
     bytes: int
@@ -136,7 +136,7 @@ def get_metrics(
 def get_checkpoints(id: str, store: StoreDep, settings: SettingsDep) -> CheckpointsAnswer:
     """Checkpoints of the job's training."""
     store.job(id)
-    folder = settings.jobs / id / "train"
+    folder = settings.jobs / id / "train" / "checkpoints"
     found = [_checkpoint(path) for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
     return CheckpointsAnswer(items=sorted(found, key=lambda checkpoint: (checkpoint.modified_at, checkpoint.name)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+import structlog
 from fastapi.testclient import TestClient
 
 from preprocessing.artifact import build
@@ -29,6 +31,12 @@ from service.serve import serve
 from service.settings import ServiceSettings
 from service.store import Job, Store
 
+# Errors alone, and without the pretty tracebacks, which take seconds.
+structlog.configure(
+    processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer()],
+    wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+)
+
 FAKE_STAGE = Path(__file__).with_name("service_fake_stage.py")
 
 
@@ -36,7 +44,7 @@ def fake_plan(job: Job, store: Store, settings: ServiceSettings) -> list[StagePl
     """The stages that the job's label ``fake`` lists as JSON: ``[[name, {what to do}], …]``."""
     return [
         StagePlan(name, [sys.executable, str(FAKE_STAGE)], _fake_spec(name, what, job, store, settings))
-        for name, what in json.loads(job.labels["fake"])
+        for name, what in json.loads(job.labels.get("fake", "[]"))
     ]
 
 
@@ -59,8 +67,13 @@ def settings_in(folder: Path, **changes: Any) -> ServiceSettings:
 
 @contextmanager
 def running_app(settings: ServiceSettings) -> Iterator[TestClient]:
+    """An app in this process; jobs still unfinished are cancelled when it closes."""
     with TestClient(create_app(settings, plan=fake_plan), raise_server_exceptions=False) as client:
         yield client
+        store: Store = client.app.state.store
+        for job in store.active_jobs():
+            store.request_cancel(job.id)
+        wait_for(lambda: not store.active_jobs(), "for jobs to be cancelled")
 
 
 def add_graph(client: Any, folder: Path, name: str = "graph") -> str:
@@ -107,9 +120,11 @@ def statuses(job: dict[str, Any]) -> list[str]:
     return [status for i, status in enumerate(found) if i == 0 or found[i - 1] != status]
 
 
-def ledger(settings: ServiceSettings) -> list[str]:
+def completed(settings: ServiceSettings, *jobs: str) -> list[str]:
+    """``job stage`` for every time that a stage of these jobs ran to its end, in order."""
     path = settings.home / "ledger"
-    return path.read_text().splitlines() if path.exists() else []
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [line for line in lines if line.split()[0] in jobs]
 
 
 def processes_of(job: str) -> list[psutil.Process]:

@@ -12,9 +12,9 @@ import pytest
 from fastapi.testclient import TestClient
 from service_harness import (
     add_graph,
+    completed,
     fake_plan,
     job_of,
-    ledger,
     processes_of,
     runner_pid,
     running_app,
@@ -30,21 +30,26 @@ from service.app import create_app
 from service.settings import ServiceSettings
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> ServiceSettings:
-    return settings_in(tmp_path)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scheduler")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def settings(folder: Path) -> ServiceSettings:
+    return settings_in(folder)
+
+
+@pytest.fixture(scope="module")
 def client(settings: ServiceSettings) -> Iterator[TestClient]:
     with running_app(settings) as client:
         yield client
 
 
 def test_stages_run_in_order_and_every_step_is_kept(
-    client: TestClient, settings: ServiceSettings, tmp_path: Path
+    client: TestClient, settings: ServiceSettings, folder: Path
 ) -> None:
-    job = submit(client, add_graph(client, tmp_path), ("one", {}), ("two", {"steps": 3}))
+    job = submit(client, add_graph(client, folder), ("one", {}), ("two", {"steps": 3}))
     ended = wait_end(client, job)
     assert ended["status"] == "succeeded"
     assert ended["error"] is None
@@ -57,13 +62,13 @@ def test_stages_run_in_order_and_every_step_is_kept(
         ("running", "two", 1),
         ("succeeded", "two", 1),
     ]
-    assert ledger(settings) == [f"{job} one", f"{job} two"]
+    assert completed(settings, job) == [f"{job} one", f"{job} two"]
     assert wait_for(lambda: not processes_of(job))
 
 
-def test_progress_and_phase_show_while_a_stage_runs(client: TestClient, tmp_path: Path) -> None:
+def test_progress_and_phase_show_while_a_stage_runs(client: TestClient, folder: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    job = submit(client, add_graph(client, tmp_path), ("one", {"gate": str(gate)}))
+    job = submit(client, add_graph(client, folder), ("one", {"gate": str(gate)}))
     progress = wait_for(lambda: job_of(client, job)["progress"])
     assert progress == {"stage": "one", "done": 0, "total": 2, "unit": "rows", "rate": 0.0, "eta_s": None}
     assert job_of(client, job)["phase"] == "one"
@@ -72,10 +77,10 @@ def test_progress_and_phase_show_while_a_stage_runs(client: TestClient, tmp_path
 
 
 def test_a_failing_stage_ends_the_job_with_its_own_words(
-    client: TestClient, settings: ServiceSettings, tmp_path: Path
+    client: TestClient, settings: ServiceSettings, folder: Path
 ) -> None:
     error = {"code": "input_invalid", "message": "a bad row", "where": "edges.csv, row 7", "retryable": False}
-    job = submit(client, add_graph(client, tmp_path), ("one", {"error": error, "exit": 3}), ("two", {}))
+    job = submit(client, add_graph(client, folder), ("one", {"error": error, "exit": 3}), ("two", {}))
     ended = wait_end(client, job)
     assert statuses(ended) == ["queued", "running", "failed"]
     assert ended["error"]["code"] == "input_invalid"
@@ -84,7 +89,7 @@ def test_a_failing_stage_ends_the_job_with_its_own_words(
     assert ended["error"]["phase"] == "one"
     assert ended["error"]["signal"] is None
     assert ended["error"]["log_tail"] == ["one begins"]
-    assert ledger(settings) == []
+    assert completed(settings, job) == []
 
 
 @pytest.mark.parametrize(
@@ -98,17 +103,17 @@ def test_a_failing_stage_ends_the_job_with_its_own_words(
     ],
 )
 def test_a_stage_that_ends_without_a_word(
-    client: TestClient, tmp_path: Path, what: dict[str, Any], code: str, name: str | None, retryable: bool
+    client: TestClient, folder: Path, what: dict[str, Any], code: str, name: str | None, retryable: bool
 ) -> None:
-    error = wait_end(client, submit(client, add_graph(client, tmp_path), ("one", what)))["error"]
+    error = wait_end(client, submit(client, add_graph(client, folder), ("one", what)))["error"]
     assert (error["code"], error["signal"], error["retryable"]) == (code, name, retryable)
 
 
 def test_a_killed_runner_is_started_again_and_finished_stages_are_not(
-    client: TestClient, settings: ServiceSettings, tmp_path: Path
+    client: TestClient, settings: ServiceSettings, folder: Path, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    job = submit(client, add_graph(client, tmp_path), ("one", {}), ("two", {"gate": str(gate)}))
+    job = submit(client, add_graph(client, folder), ("one", {}), ("two", {"gate": str(gate)}))
     wait_for(lambda: job_of(client, job)["phase"] == "two")
     orphan = [p for p in processes_of(job) if p.pid != runner_pid(settings, job)]
     assert len(orphan) == 1
@@ -118,7 +123,7 @@ def test_a_killed_runner_is_started_again_and_finished_stages_are_not(
     gate.touch()
     ended = wait_end(client, job)
     assert ended["status"] == "succeeded"
-    assert ledger(settings) == [f"{job} one", f"{job} two"]
+    assert completed(settings, job) == [f"{job} one", f"{job} two"]
 
 
 def test_a_runner_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
@@ -146,11 +151,11 @@ def test_a_runner_told_to_stop_goes_on_without_it_counting_as_a_loss(tmp_path: P
         wait_for(lambda: job_of(client, job)["attempt"] == 2)
         gate.touch()
         assert wait_end(client, job)["status"] == "succeeded"
-        assert ledger(settings) == [f"{job} one"]
+        assert completed(settings, job) == [f"{job} one"]
 
 
-def test_cancel_before_the_start(client: TestClient, tmp_path: Path) -> None:
-    graph = add_graph(client, tmp_path)
+def test_cancel_before_the_start(client: TestClient, folder: Path, tmp_path: Path) -> None:
+    graph = add_graph(client, folder)
     gate = tmp_path / "gate"
     first = submit(client, graph, ("one", {"gate": str(gate)}))
     second = submit(client, graph, ("one", {}))
@@ -164,21 +169,21 @@ def test_cancel_before_the_start(client: TestClient, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("phase", ["one", "two"])
-def test_cancel_in_a_phase(client: TestClient, settings: ServiceSettings, tmp_path: Path, phase: str) -> None:
+def test_cancel_in_a_phase(client: TestClient, settings: ServiceSettings, folder: Path, phase: str) -> None:
     stages = [(name, {"seconds": 60 if name == phase else 0}) for name in ("one", "two")]
-    job = submit(client, add_graph(client, tmp_path), *stages)
+    job = submit(client, add_graph(client, folder), *stages)
     wait_for(lambda: job_of(client, job)["phase"] == phase)
     assert client.post(f"/v1/jobs/{job}/cancel").status_code == 202
     ended = wait_end(client, job)
     assert statuses(ended) == ["queued", "running", "cancelling", "cancelled"]
-    assert ledger(settings) == ([] if phase == "one" else [f"{job} one"])
+    assert completed(settings, job) == ([] if phase == "one" else [f"{job} one"])
     assert not processes_of(job)
     again = client.post(f"/v1/jobs/{job}/cancel")
     assert again.status_code == 409
 
 
-def test_cancel_ends_a_stage_that_will_not_and_what_it_left_behind(client: TestClient, tmp_path: Path) -> None:
-    job = submit(client, add_graph(client, tmp_path), ("one", {"seconds": 60, "stubborn": True, "stray": True}))
+def test_cancel_ends_a_stage_that_will_not_and_what_it_left_behind(client: TestClient, folder: Path) -> None:
+    job = submit(client, add_graph(client, folder), ("one", {"seconds": 60, "stubborn": True, "stray": True}))
     wait_for(lambda: len(processes_of(job)) == 3)
     assert client.post(f"/v1/jobs/{job}/cancel").status_code == 202
     second = client.post(f"/v1/jobs/{job}/cancel")
@@ -187,18 +192,18 @@ def test_cancel_ends_a_stage_that_will_not_and_what_it_left_behind(client: TestC
     assert not processes_of(job)
 
 
-def test_strays_of_a_finished_job_are_ended(client: TestClient, tmp_path: Path) -> None:
-    job = submit(client, add_graph(client, tmp_path), ("one", {"stray": True}))
+def test_strays_of_a_finished_job_are_ended(client: TestClient, folder: Path) -> None:
+    job = submit(client, add_graph(client, folder), ("one", {"stray": True}))
     assert wait_end(client, job)["status"] == "succeeded"
     assert not processes_of(job)
 
 
-def test_jobs_wait_for_room_oldest_first(client: TestClient, settings: ServiceSettings, tmp_path: Path) -> None:
-    graphs = [add_graph(client, tmp_path, f"g{i}") for i in range(3)]
+def test_jobs_wait_for_room_oldest_first(client: TestClient, settings: ServiceSettings, folder: Path) -> None:
+    graphs = [add_graph(client, folder, f"g{i}") for i in range(3)]
     jobs = [submit(client, graph, ("one", {})) for graph in graphs]
     for job in jobs:
         assert wait_end(client, job)["status"] == "succeeded"
-    assert ledger(settings) == [f"{job} one" for job in jobs]
+    assert completed(settings, *jobs) == [f"{job} one" for job in jobs]
 
 
 def test_two_run_side_by_side_but_never_on_one_graph(tmp_path: Path) -> None:
@@ -216,8 +221,8 @@ def test_two_run_side_by_side_but_never_on_one_graph(tmp_path: Path) -> None:
         assert wait_end(client, same)["status"] == "succeeded"
 
 
-def test_results_appear_in_the_store(client: TestClient, settings: ServiceSettings, tmp_path: Path) -> None:
-    graph = add_graph(client, tmp_path)
+def test_results_appear_in_the_store(client: TestClient, settings: ServiceSettings, folder: Path) -> None:
+    graph = add_graph(client, folder)
     job = submit(
         client,
         graph,
@@ -240,8 +245,8 @@ def test_results_appear_in_the_store(client: TestClient, settings: ServiceSettin
     assert embedding.index == {"recall": 1.0}
 
 
-def test_a_failed_job_leaves_its_alias_where_it_was(client: TestClient, tmp_path: Path) -> None:
-    graph = add_graph(client, tmp_path)
+def test_a_failed_job_leaves_its_alias_where_it_was(client: TestClient, folder: Path) -> None:
+    graph = add_graph(client, folder)
     first = submit(client, graph, ("train", {"make": "embeddings"}), alias="live")
     assert wait_end(client, first)["status"] == "succeeded"
     second = submit(client, graph, ("train", {"make": "embeddings"}), ("index", {"exit": 1}), alias="live")
@@ -251,8 +256,8 @@ def test_a_failed_job_leaves_its_alias_where_it_was(client: TestClient, tmp_path
     assert client.app.state.store.alias("live").embedding == first.replace("job_", "emb_")
 
 
-def test_a_result_without_its_artefact_fails_the_job(client: TestClient, tmp_path: Path) -> None:
-    ended = wait_end(client, submit(client, add_graph(client, tmp_path), ("ingest", {})))
+def test_a_result_without_its_artefact_fails_the_job(client: TestClient, folder: Path) -> None:
+    ended = wait_end(client, submit(client, add_graph(client, folder), ("ingest", {})))
     assert ended["status"] == "failed"
     assert ended["error"]["code"] == "artifact_invalid"
 

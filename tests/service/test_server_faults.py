@@ -15,13 +15,12 @@ from typing import Any
 
 import httpx2
 import pytest
-
 import service_harness
 from service_harness import (
     Server,
     add_graph,
+    completed,
     job_of,
-    ledger,
     processes_of,
     runner_pid,
     settings_in,
@@ -43,10 +42,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path) -> Iterator[Server]:
     with Server(settings_in(folder, max_running=4)) as server:
         yield server
-
-
-def lines_of(server: Server, *jobs: str) -> list[str]:
-    return [line for line in ledger(server.settings) if line.split()[0] in jobs]
 
 
 @pytest.mark.parametrize("moment", ["at once", "started", "first stage", "second stage", "ended meanwhile"])
@@ -73,7 +68,7 @@ def test_a_killed_server_loses_no_job_and_runs_none_twice(
     ended = wait_end(server.client, job)
     assert ended["status"] == "succeeded"
     assert wait_end(server.client, waiting)["status"] == "succeeded"
-    assert lines_of(server, job, waiting) == [f"{job} one", f"{job} two", f"{waiting} three"]
+    assert completed(server.settings, job, waiting) == [f"{job} one", f"{job} two", f"{waiting} three"]
     if moment in {"first stage", "second stage", "ended meanwhile"}:
         assert ended["attempt"] == 1, "the running process was adopted"
     events = server.client.get(f"/v1/jobs/{job}/events").json()["items"]
@@ -91,7 +86,7 @@ def test_server_and_runner_killed_together(server: Server, folder: Path, tmp_pat
     wait_for(lambda: job_of(server.client, job)["attempt"] == 2)
     gate.touch()
     assert wait_end(server.client, job)["status"] == "succeeded"
-    assert lines_of(server, job) == [f"{job} one", f"{job} two"]
+    assert completed(server.settings, job) == [f"{job} one", f"{job} two"]
 
 
 def test_a_stopped_server_leaves_jobs_running_for_the_next(server: Server, folder: Path, tmp_path: Path) -> None:
@@ -148,7 +143,7 @@ def test_many_submitters_at_once(server: Server, folder: Path) -> None:
     assert len(set(jobs)) == 6
     for job in jobs:
         assert wait_end(server.client, job)["status"] == "succeeded"
-    assert Counter(lines_of(server, *jobs)) == Counter(f"{job} s" for job in jobs)
+    assert Counter(completed(server.settings, *jobs)) == Counter(f"{job} s" for job in jobs)
 
 
 def test_one_idempotency_key_from_many_threads_queues_one_job(server: Server, folder: Path) -> None:

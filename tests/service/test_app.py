@@ -1,0 +1,266 @@
+"""What holds for every route: errors, limits, ids, keys, figures, and the OpenAPI document."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
+from service_harness import running_app, settings_in, wait_for
+
+from preprocessing.errors import InputError, RgrlError, UsageError
+from service.app import create_app
+from service.auth import REFRESH_S, WRITE
+from service.logs import configure_logging
+from service.openapi import document
+from service.settings import ServiceSettings
+
+ROOT = Path(__file__).parents[2]
+READS_BY_POST = {"/v1/embeddings/{ref}/lookup", "/v1/embeddings/{ref}/neighbors", "/v1/embeddings/{ref}/scores"}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with running_app(settings_in(tmp_path_factory.mktemp("app"), max_body_bytes=2000)) as client:
+        app: FastAPI = client.app  # type: ignore[assignment]
+
+        @app.get("/broken")
+        async def broken() -> None:
+            raise ZeroDivisionError("secret")
+
+        @app.get("/domain")
+        async def domain() -> None:
+            raise InputError("a bad row", given="secret", expected="a good one", remedy="mend it", pointer="/rows/3")
+
+        @app.get("/unknown-domain")
+        async def unknown() -> None:
+            raise RgrlError("something")
+
+        @app.get("/locked")
+        def locked() -> None:
+            with app.state.store.reading() as connection:
+                connection.exec_driver_sql("SELECT * FROM nowhere")
+
+        yield client
+
+
+def problem(answer: Any, status: int, code: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    body = dict(answer.json())
+    assert (body["status"], body["code"], body["type"]) == (status, code, "about:blank")
+    assert body["request_id"] == answer.headers["x-request-id"]
+    return body
+
+
+def test_a_failure_nobody_foresaw_tells_nothing(client: TestClient) -> None:
+    answer = client.get("/broken")
+    problem(answer, 500, "internal")
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+    problem(client.get("/unknown-domain"), 500, "internal")
+
+
+def test_a_domain_error_says_what_to_do_but_not_what_was_given(client: TestClient) -> None:
+    answer = client.get("/domain")
+    body = problem(answer, 422, "input_invalid")
+    assert (body["detail"], body["remedy"]) == ("a bad row; expected: a good one", "mend it")
+    assert body["errors"] == [{"pointer": "/rows/3", "code": "input_invalid", "detail": "a bad row"}]
+    assert "secret" not in answer.text
+
+
+def test_a_store_that_does_not_answer(client: TestClient) -> None:
+    answer = client.get("/locked")
+    assert problem(answer, 503, "unavailable")["retryable"]
+    assert answer.headers["retry-after"] == "1"
+
+
+def test_the_routers_own_answers(client: TestClient) -> None:
+    problem(client.get("/nowhere"), 404, "not_found")
+    answer = client.put("/v1/jobs")
+    problem(answer, 405, "method_not_allowed")
+    assert "GET" in answer.headers["allow"] or "POST" in answer.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("{", 422),
+        ("", 422),
+        ("[]", 422),
+        ("NaN", 422),
+        ('{"kind": "train", "graph": "g", "train": {"optimizer": {"lr": NaN}}}', 422),
+        ('{"kind": "train", "graph": "g", "train": {"optimizer": {"lr": 1e999}}}', 422),
+        ('{"kind": "train", "graph": "\\ud800"}', 422),
+        ('{"kind": "ingest", "graph": "g", "labels": {"a": "\\udfff"}}', 422),
+        ("[" * 900 + "]" * 900, 422),
+        ('{"kind": "train", "graph": ' + "9" * 1500 + "}", 422),
+        ('{"kind": "train", "graph": 7}', 422),
+    ],
+)
+def test_bodies_that_are_none(client: TestClient, text: str, status: int) -> None:
+    answer = client.post("/v1/jobs", content=text, headers={"Content-Type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_no_value_is_sent_back(client: TestClient) -> None:
+    body = {"kind": "train", "graph": {"secret-1": 1}, "train": {"run": {"epochs": "secret-2"}}, "labels": {"a": 77777}}
+    answer = client.post("/v1/jobs", json=body)
+    assert {error["pointer"] for error in answer.json()["errors"]} == {"/graph", "/train/run/epochs", "/labels/a"}
+    assert "secret" not in answer.text
+    assert "77777" not in answer.text
+
+
+def test_a_body_past_the_limit(client: TestClient) -> None:
+    body = b'{"kind": "' + b"x" * 3000 + b'"}'
+    headers = {"Content-Type": "application/json"}
+    declared = client.post("/v1/jobs", content=body, headers=headers)
+    assert "2000 bytes" in problem(declared, 413, "body_too_large")["detail"]
+
+    def chunks() -> Iterator[bytes]:
+        for start in range(0, len(body), 500):
+            yield body[start : start + 500]
+
+    streamed = client.post("/v1/jobs", content=chunks(), headers=headers)
+    assert "content-length" not in streamed.request.headers
+    problem(streamed, 413, "body_too_large")
+    fits = client.post("/v1/jobs", content=b" " * 1900 + b"{}", headers=headers)
+    assert fits.status_code == 422
+
+
+def test_request_ids(client: TestClient) -> None:
+    assert client.get("/livez", headers={"X-Request-ID": "mine-1"}).headers["x-request-id"] == "mine-1"
+    for bad in ("a b", "x" * 65, "", "<script>"):
+        assert client.get("/livez", headers={"X-Request-ID": bad}).headers["x-request-id"] != bad
+    first, second = (client.get("/livez").headers["x-request-id"] for _ in range(2))
+    assert first != second
+
+
+def test_figures_are_by_template(client: TestClient) -> None:
+    client.get("/v1/jobs/job_secret")
+    client.get("/secret")
+    text = client.get("/metrics").text
+    assert 'rgrl_http_requests_total{method="GET",route="/v1/jobs/{id}",status="404"}' in text
+    assert 'route="(none)",status="404"' in text
+    assert "secret" not in text
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert {name for name in names if not name.startswith("rgrl_")} <= {"python_info"}
+
+
+def test_one_log_line_a_request(client: TestClient) -> None:
+    quiet = structlog.get_config()["wrapper_class"]
+    structlog.configure(wrapper_class=structlog.BoundLogger)
+    try:
+        with structlog.testing.capture_logs() as lines:
+            client.get("/v1/jobs/job_x", headers={"X-Request-ID": "r1"})
+    finally:
+        structlog.configure(wrapper_class=quiet)
+    (line,) = [line for line in lines if line["event"] == "answered"]
+    assert (line["method"], line["route"], line["status"]) == ("GET", "/v1/jobs/{id}", 404)
+    assert line["ms"] > 0
+
+
+def test_probes_and_info(client: TestClient) -> None:
+    assert client.get("/livez").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ok", "store": True, "scheduler": True}
+    info = client.get("/v1/info").json()
+    assert info["limits"]["max_body_bytes"] == 2000
+    assert info["machine"]["cores"] >= 1
+    assert "numba" in info["samplers"]
+    assert "cora" in info["presets"]
+
+
+def test_without_its_scheduler_a_server_is_degraded_not_down(tmp_path: Path) -> None:
+    app = create_app(settings_in(tmp_path))
+    client = TestClient(app)
+    assert client.get("/readyz").json() == {"status": "degraded", "store": True, "scheduler": False}
+    assert client.get("/readyz").status_code == 200
+    app.state.store.close()
+
+
+def test_keys_and_scopes(tmp_path: Path) -> None:
+    with running_app(settings_in(tmp_path)) as client:
+        store = client.app.state.store  # type: ignore[attr-defined]
+        assert client.get("/v1/jobs").status_code == 200
+        keys = {scope: store.create_key(scope, [scope]) for scope in ("read", "write", "admin")}
+        wait_for(lambda: client.get("/v1/jobs").status_code == 401, "for keys to count", REFRESH_S * 5)
+
+        def status(method: str, path: str, scope: str) -> int:
+            return client.request(method, path, headers={"Authorization": f"Bearer {keys[scope][1]}"}).status_code
+
+        answer = client.get("/v1/jobs")
+        problem(answer, 401, "unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
+        for wrong in ("Bearer rgrl_wrong", "Bearer", f"Basic {keys['read'][1]}", f"Bearer {keys['read'][1]}x"):
+            assert client.get("/v1/jobs", headers={"Authorization": wrong}).status_code == 401
+        assert [status("GET", "/v1/jobs", scope) for scope in keys] == [200, 200, 200]
+        assert [status("DELETE", "/v1/jobs/none", scope) for scope in keys] == [403, 404, 404]
+        assert [client.get(path).status_code for path in ("/livez", "/readyz", "/metrics")] == [200, 200, 200]
+        store.revoke_key(keys["read"][0].id)
+        wait_for(lambda: status("GET", "/v1/jobs", "read") == 401, "for a revoked key to end", REFRESH_S * 5)
+        assert status("GET", "/v1/jobs", "write") == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.org"])
+def test_other_addresses_need_a_key_or_a_word(tmp_path: Path, host: str) -> None:
+    with pytest.raises(UsageError, match="without an API key"):
+        create_app(settings_in(tmp_path, host=host))
+    for settings in (settings_in(tmp_path, host=host, insecure=True), settings_in(tmp_path, host="::1")):
+        create_app(settings).state.store.close()
+    app = create_app(settings_in(tmp_path))
+    app.state.store.create_key("ci", ["read"])
+    app.state.store.close()
+    create_app(settings_in(tmp_path, host=host)).state.store.close()
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RGRL_HOME", "~/somewhere")
+    monkeypatch.setenv("RGRL_DATA_ROOTS", f"{tmp_path}:{tmp_path / 'x' / '..' / 'y'}")
+    monkeypatch.setenv("RGRL_MAX_RUNNING", "3")
+    settings = ServiceSettings()
+    assert settings.home == Path.home() / "somewhere"
+    assert settings.data_roots == [tmp_path, tmp_path / "y"]
+    assert settings.max_running == 3
+
+
+def test_logs_are_json_lines_where_no_one_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    before = structlog.get_config(), logging.getLogger().handlers[:], logging.getLogger().level
+    try:
+        configure_logging("warning")
+        structlog.get_logger("test").warning("watch out", job="job_1")
+        logging.getLogger("a.library").error("theirs")
+        logging.getLogger("a.library").info("not shown")
+        lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    finally:
+        structlog.configure(**before[0])
+        logging.getLogger().handlers[:] = before[1]
+        logging.getLogger().setLevel(before[2])
+        logging.getLogger("uvicorn.access").disabled = False
+    assert [(line["event"], line["level"]) for line in lines] == [("watch out", "warning"), ("theirs", "error")]
+    assert lines[0]["job"] == "job_1"
+
+
+def test_every_route_that_changes_something_asks_for_more_than_read(client: TestClient) -> None:
+    app = create_app(ServiceSettings(home=client.app.state.settings.home))  # type: ignore[attr-defined]
+    try:
+        for route in app.routes:
+            if isinstance(route, APIRoute) and route.methods & {"POST", "PUT", "PATCH", "DELETE"}:
+                asks = WRITE.dependency in {dependency.dependency for dependency in route.dependencies}
+                assert asks or route.path in READS_BY_POST, f"{route.methods} {route.path}"
+    finally:
+        app.state.store.close()
+
+
+def test_the_committed_openapi_is_the_running_ones() -> None:
+    text = document()
+    assert (ROOT / "docs" / "openapi.json").read_text() == text, "run: python -m service.openapi > docs/openapi.json"
+    operations = [(m, p) for p, item in json.loads(text)["paths"].items() for m in item]
+    assert len(operations) == 30

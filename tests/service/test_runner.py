@@ -1,0 +1,133 @@
+"""The runner as a process, and the two files it and the server share: the log and the events."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from service_harness import FAKE_STAGE, wait_for
+
+from service.event_file import CHUNK, completed_stages, read_events
+from service.job_log import JobLog, tail
+from service.runner import EVENTS, EXIT, LOCK, LOCKED_OUT, PLAN
+
+
+def prepare(folder: Path, *stages: tuple[str, dict[str, Any]]) -> None:
+    plan = [
+        {
+            "name": name,
+            "argv": [sys.executable, str(FAKE_STAGE)],
+            "spec": {"name": name, "ledger": str(folder / "ledger"), **what},
+        }
+        for name, what in stages
+    ]
+    (folder / PLAN).write_text(json.dumps({"stages": plan, "log_bytes": 8192}))
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "service.runner", str(folder), "token"]
+    return subprocess.Popen(command, env=os.environ | {"RGRL_JOB": "job_x", "RGRL_ATTEMPT": "token"})
+
+
+def stages_done(folder: Path) -> list[str]:
+    path = folder / "ledger"
+    return [line.split()[1] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_only_one_runner_holds_a_job(tmp_path: Path) -> None:
+    prepare(tmp_path, ("one", {}))
+    with (tmp_path / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert start(tmp_path).wait(timeout=30) == LOCKED_OUT
+    assert not (tmp_path / EXIT).exists()
+    assert stages_done(tmp_path) == []
+
+
+def test_it_goes_on_after_a_torn_line_with_what_is_not_done(tmp_path: Path) -> None:
+    prepare(tmp_path, ("one", {}), ("two", {}))
+    done = json.dumps({"event": "result", "stage": "one", "summary": {}})
+    (tmp_path / EVENTS).write_text(done + '\n{"event": "result", "sta')
+    assert start(tmp_path).wait(timeout=30) == 0
+    assert stages_done(tmp_path) == ["two"]
+    assert json.loads((tmp_path / EXIT).read_text()) == {"token": "token", "status": "succeeded"}
+    _, events = read_events(tmp_path / EVENTS, 0)
+    assert [(e["event"], e["stage"]) for e in events if e["event"] in {"stage", "result"}] == [
+        ("result", "one"),
+        ("stage", "two"),
+        ("result", "two"),
+    ]
+
+
+def test_a_result_that_lacks_only_its_line_end_counts(tmp_path: Path) -> None:
+    prepare(tmp_path, ("one", {}), ("two", {}))
+    (tmp_path / EVENTS).write_text(json.dumps({"event": "result", "stage": "one", "summary": {}}))
+    assert start(tmp_path).wait(timeout=30) == 0
+    assert stages_done(tmp_path) == ["two"]
+
+
+def test_sigterm_reaches_the_stage_and_the_word_is_interrupted(tmp_path: Path) -> None:
+    prepare(tmp_path, ("one", {"seconds": 60}), ("two", {}))
+    runner = start(tmp_path)
+    wait_for(lambda: '"progress"' in (tmp_path / EVENTS).read_text() if (tmp_path / EVENTS).exists() else False)
+    runner.send_signal(signal.SIGTERM)
+    assert runner.wait(timeout=30) == 0
+    assert json.loads((tmp_path / EXIT).read_text()) == {"token": "token", "status": "interrupted"}
+    assert stages_done(tmp_path) == []
+
+
+@pytest.mark.parametrize("limit", [200, 4096])
+def test_the_log_keeps_the_newest_bytes(tmp_path: Path, limit: int) -> None:
+    with JobLog(tmp_path, limit) as log:
+        for number in range(500):
+            log.write(b"line %03d\n" % number)
+    kept = tail(tmp_path, 10_000)
+    assert kept == [f"line {number:03d}" for number in range(500 - len(kept), 500)]
+    assert limit // 2 - 10 <= sum(file.stat().st_size for file in tmp_path.iterdir()) <= limit
+
+
+def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert tail(tmp_path, 5) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(alphabet="ab é", max_size=30), max_size=30), st.integers(1, 40), st.booleans())
+def test_the_tail_is_the_end_of_the_text(lines: list[str], count: int, ended: bool) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        text = "\n".join(lines) + ("\n" if ended and lines else "")
+        (Path(folder) / "log.txt").write_text(text, encoding="utf-8")
+        assert tail(Path(folder), count) == text.splitlines()[-count:]
+
+
+def test_a_tail_over_many_blocks(tmp_path: Path) -> None:
+    lines = [f"{number} " + "x" * 1000 for number in range(1000)]
+    (tmp_path / "log.txt").write_text("\n".join(lines) + "\n")
+    assert tail(tmp_path, 300) == lines[-300:]
+
+
+def test_events_are_read_by_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    assert read_events(path, 0) == (0, [])
+    path.write_bytes(b'{"a": 1}\nnot json\n[1]\n{"b": NaN}\n{"c"')
+    offset, events = read_events(path, 0)
+    assert events == [{"a": 1}, {"b": None}]
+    assert read_events(path, offset) == (offset, [])
+    with path.open("ab") as file:
+        file.write(b": 2}\n")
+    assert read_events(path, offset)[1] == [{"c": 2}]
+
+
+def test_a_line_longer_than_a_chunk_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "events"
+    path.write_bytes(b'{"long": "' + b"x" * (2 * CHUNK) + b'"}\n{"event": "result", "stage": "last"}\n')
+    assert completed_stages(path) == {"last"}
