@@ -22,9 +22,9 @@ from preprocessing.errors import Interrupted
 from preprocessing.stage import EVENTS_VARIABLE
 from service.event_file import read_events
 
-__all__ = ["STAGES", "StageOutcome", "run_stage", "stage_command"]
+__all__ = ["StageOutcome", "run_stage", "stage_command"]
 
-STAGES: Mapping[str, str] = {
+_PACKAGES: Mapping[str, str] = {
     "ingest": "preprocessing",
     "preprocess": "preprocessing",
     "train": "trainer",
@@ -37,9 +37,11 @@ LOOK_EVERY_S = 0.1
 LOG_TAIL_BYTES = 4096
 
 
-def stage_command(stage: str, spec: Path) -> list[str]:
-    """The command that runs ``stage`` on the JSON file ``spec``, whatever lies in the working directory."""
-    return [sys.executable, "-P", "-m", STAGES[stage], stage, str(spec)]
+def stage_command(stage: str) -> list[str]:
+    """The command that runs ``stage``, less its last word: the spec file. What lies in the working directory is left
+    out of the import path, so a folder there that is named as one of ours does no harm.
+    """
+    return [sys.executable, "-P", "-m", _PACKAGES[stage], stage]
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def run_stage(stage: str, spec: Mapping[str, Any], on_event: Callable[[dict[str,
         spec_file.write_text(json.dumps(spec), encoding="utf-8")
         with log_file.open("w+b") as log:
             process = subprocess.Popen(
-                stage_command(stage, spec_file),
+                [*stage_command(stage), str(spec_file)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from fastapi import APIRouter
 from fastapi.responses import FileResponse
+
+from service.errors import NotFoundError
 
 __all__ = ["router"]
 
 router = APIRouter(include_in_schema=False)
 
 FOLDER = Path(__file__).parent.parent / "page"
+FILES = frozenset(path.name for path in FOLDER.iterdir())
 HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
@@ -27,6 +31,8 @@ def page() -> FileResponse:
 
 
 @router.get("/page/{name}")
-def page_file(name: Literal["page.css", "page.js", "dom.js", "api.js", "jobs.js", "sets.js", "explore.js"]) -> FileResponse:
+def page_file(name: str) -> FileResponse:
     """A file of the page."""
+    if name not in FILES:
+        raise NotFoundError("the page has no such file")
     return FileResponse(FOLDER / name, headers=HEADERS)

@@ -207,7 +207,7 @@ sys.exit(run_stage({"index": slow}, sys.argv[1:]))
 def slow_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script = tmp_path / "slow.py"
     script.write_text(SLOW_STAGE)
-    monkeypatch.setattr(stages, "stage_command", lambda stage, spec: [sys.executable, str(script), stage, str(spec)])
+    monkeypatch.setattr(stages, "stage_command", lambda stage: [sys.executable, str(script), stage])
     return script
 
 
