@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from preprocessing.bundle import Bundle
 from preprocessing.errors import RgrlError
 from preprocessing.stage import Emitter
-from trainer import checkpoint
+from trainer import checkpoint, curve
 from trainer.batches import FullBatch, MiniBatch, Steps, batch_mode, prefetched
 from trainer.checkpoint import Progress
 from trainer.features import load_features
@@ -150,6 +150,8 @@ class _Training:
         seconds = time.perf_counter() - window.began
         self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
         values = dict(zip(("loss", "loss_global", "loss_local"), losses, strict=True))
+        if self.context.rank == 0:
+            curve.append(self.job.work, {"epoch": self.progress.epoch, "step": self.progress.steps, **values})
         values |= {
             "lr": self.optimizer.param_groups[0]["lr"],
             "nodes_per_s": window.queries / seconds,

@@ -17,7 +17,7 @@ from preprocessing.bundle import PPR, Bundle
 from preprocessing.errors import ArtifactError, InputError, UsageError
 from preprocessing.settings import Settings
 from preprocessing.stage import Emitter
-from trainer import checkpoint, embedding_set
+from trainer import checkpoint, curve, embedding_set
 from trainer.batches import batch_mode
 from trainer.encoders import GcnEncoder
 from trainer.features import HASHED_COLUMNS, load_features
@@ -64,7 +64,7 @@ def train(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
         bundle,
         encoder.eval(),
         request.settings,
-        _training_info(bundle, request.settings, final, identity),
+        {**_training_info(bundle, request.settings, final, identity), "losses": curve.read(request.work)},
         checkpoint.snapshots(request.work),
         emitter,
     )
@@ -117,6 +117,7 @@ def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
     resume = checkpoint.newest(request.work, identity)
     if resume is None:
         checkpoint.clear(request.work)
+        curve.clear(request.work)
     if resume is None or checkpoint.progress_of(resume).epoch < epochs:
         launch(Job(request.bundle.absolute(), request.work.absolute(), request.settings, identity, resume), emitter)
         resume = checkpoint.newest(request.work, identity)
@@ -146,4 +147,10 @@ def _training_info(bundle: Bundle, settings: TrainSettings, final: Path, identit
 
 
 def _summary(out: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"embeddings": str(out), **{key: manifest[key] for key in ("counts", "content_hash", "training")}}
+    training = {key: value for key, value in manifest["training"].items() if key != "losses"}
+    return {
+        "embeddings": str(out),
+        "counts": manifest["counts"],
+        "content_hash": manifest["content_hash"],
+        "training": training,
+    }

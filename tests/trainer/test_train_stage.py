@@ -14,6 +14,7 @@ from training_bundles import Recorder, make_bundle, settings_document
 from preprocessing.bundle import Bundle
 from preprocessing.errors import ArtifactError, UsageError
 from trainer import checkpoint, loop
+from trainer.embedding_set import EmbeddingSet
 from trainer.train import train
 
 
@@ -45,6 +46,9 @@ def test_the_stage_writes_an_embedding_set_and_answers_again_with_it(bundle: Bun
     assert summary["counts"] == {"nodes": 40, "dim": 8}
     expected = {"epochs": 4, "steps": 4, "workers": 0, "device": "cpu", "batch_mode": "full", "sampler": None}
     assert expected.items() <= summary["training"].items()
+    curve = EmbeddingSet(spec["out"]).manifest["training"]["losses"]
+    assert [(point["epoch"], point["step"]) for point in curve] == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert all(point["loss"] == pytest.approx(point["loss_global"] + point["loss_local"]) for point in curve)
     before = (tmp_path / "embeddings" / "manifest.json").stat()
     assert run(spec) == summary
     assert (tmp_path / "embeddings" / "manifest.json").stat() == before
@@ -116,7 +120,9 @@ def test_sigterm_ends_the_process_with_130_and_the_same_command_finishes(bundle:
     file, events = tmp_path / "spec.json", tmp_path / "events"
     file.write_text(json.dumps(spec))
     command = [sys.executable, "-m", "trainer", "train", str(file)]
-    process = subprocess.Popen(command, env=os.environ | {"RGRL_EVENTS": str(events)}, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env=os.environ | {"RGRL_EVENTS": str(events)}, stderr=subprocess.PIPE, text=True
+    )
     until = time.monotonic() + 120
     while not list((tmp_path / "work" / "checkpoints").glob("epoch-*")) and time.monotonic() < until:
         time.sleep(0.05)
