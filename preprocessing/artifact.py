@@ -22,7 +22,17 @@ from typing import Any
 
 from preprocessing.errors import ArtifactError, InputError, UsageError
 
-__all__ = ["Build", "build", "code_version", "fingerprint", "hash_file", "read_manifest", "verify", "write_json"]
+__all__ = [
+    "Build",
+    "build",
+    "code_version",
+    "fingerprint",
+    "finished",
+    "hash_file",
+    "read_manifest",
+    "verify",
+    "write_json",
+]
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
@@ -87,6 +97,15 @@ def read_manifest(path: Path, kind: str) -> dict[str, Any]:
             where=str(path),
         )
     return manifest
+
+
+def finished(path: Path, kind: str, identity: str) -> dict[str, Any] | None:
+    """The manifest of the artefact at ``path`` when it is whole and of this fingerprint, else None."""
+    try:
+        manifest = read_manifest(path, kind)
+    except ArtifactError:
+        return None
+    return manifest if manifest["fingerprint"] == identity else None
 
 
 def verify(path: Path, kind: str) -> None:

@@ -96,7 +96,10 @@ class Labels:
 
 @dataclass(frozen=True)
 class PprRows:
-    """Top-K rows of S, largest first: neighbors [N, K] (−1 past the count), scores [N, K], count [N], exact [N]."""
+    """Top-K rows of S, largest first: neighbors [N, K] (−1 past the count), scores [N, K], count [N].
+
+    ``exact`` [N]: these nodes are proved to be a top-K set of the row. A score is a lower bound of S.
+    """
 
     neighbors: Int64Array
     scores: Float32Array
@@ -191,11 +194,16 @@ class Bundle:
                 where=str(self.path / "ppr"),
             )
         table = pq.read_table(sorted((self.path / "ppr").glob("part-*.parquet")), memory_map=True)
+        scores = _fixed(table["scores"], stored)
+        count, exact = table["count"].to_numpy(), table["exact"].to_numpy()
+        if k < stored:
+            # A proof of K is one of its first k where no later score, with the error it may have, reaches the k-th.
+            exact = exact & ((count <= k) | (scores[:, k - 1] - scores[:, k] >= table["error"].to_numpy()))
         return PprRows(
             _fixed(table["neighbors"], stored)[:, :k].astype(np.int64),
-            _fixed(table["scores"], stored)[:, :k].astype(np.float32),
-            np.minimum(table["count"].to_numpy(), k).astype(np.int32),
-            table["exact"].to_numpy(),
+            scores[:, :k].astype(np.float32),
+            np.minimum(count, k).astype(np.int32),
+            exact,
             manifest["settings"],
         )
 

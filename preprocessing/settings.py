@@ -132,7 +132,7 @@ class PprSettings(Settings):
     include_self: bool = Field(True, description="Keep the node itself among its K.")
     epsilon: float = Field(1e-4, gt=0, lt=1, description="First push threshold, in units of sqrt(degree).")
     epsilon_floor: float = Field(1e-7, gt=0, lt=1, description="Threshold below which an unproved row stays unproved.")
-    edge_budget: int = Field(20_000_000, ge=1, description="Edge visits a row may cost before it stays unproved.")
+    edge_budget: int = Field(3_000_000, ge=1, description="Edge visits a row may cost before it stays unproved.")
 
 
 class DegreeWeightSettings(Settings):

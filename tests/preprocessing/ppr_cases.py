@@ -1,0 +1,99 @@
+"""Graphs, bundles and the dense oracle for the tests of PPR: none of it shares code with what it checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from hypothesis import strategies as st
+
+from preprocessing.artifact import build, fingerprint
+from preprocessing.bundle import BUNDLE, Bundle, Topology
+from preprocessing.push import push_rows
+from preprocessing.settings import PprSettings
+from preprocessing.workspace import Arcs, Rows, Rule, Traits, Workspace
+
+Edges = list[tuple[int, int]]
+Matrix = npt.NDArray[np.float64]
+
+NAMED: dict[str, tuple[int, Edges]] = {
+    "one node": (1, []),
+    "no edge": (5, []),
+    "one edge": (2, [(0, 1)]),
+    "star": (8, [(3, leaf) for leaf in range(8) if leaf != 3]),
+    "clique": (6, [(a, b) for a in range(6) for b in range(a)]),
+    "path": (9, [(a, a + 1) for a in range(8)]),
+    "cycle": (7, [(a, (a + 1) % 7) for a in range(7)]),
+    "two cliques, a bridge and a loner": (
+        10,
+        [(a, b) for a in range(4) for b in range(a)] + [(a, b) for a in range(4, 9) for b in range(4, a)] + [(2, 6)],
+    ),
+    "open twins under two hubs": (8, [(hub, leaf) for hub in (0, 1) for leaf in range(2, 7)] + [(6, 7)]),
+}
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[int, Edges]:
+    """Up to 24 nodes, sparse enough for several components, isolated nodes, leaves and twins to be common."""
+    size = draw(st.integers(1, 24))
+    node = st.integers(0, size - 1)
+    return size, draw(st.lists(st.tuples(node, node), max_size=3 * size))
+
+
+def adjacency(size: int, edges: Edges) -> sp.csr_array:
+    """Undirected, 0 or 1, without self-loops."""
+    pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    rows, columns = np.concatenate([pairs, pairs[:, ::-1]]).T
+    matrix = sp.coo_array((np.ones(len(rows)), (rows, columns)), (size, size)).tocsr()
+    matrix.data[:] = 1
+    matrix.sort_indices()
+    return matrix
+
+
+def random_adjacency(size: int, edges: int, seed: int) -> sp.csr_array:
+    pairs = np.random.default_rng(seed).integers(0, size, (edges, 2))
+    return adjacency(size, [(int(a), int(b)) for a, b in pairs])
+
+
+def real_adjacency(file: Path) -> sp.csr_array:
+    """The `adj_*` part of a gnn-benchmark file, made undirected."""
+    with np.load(file, allow_pickle=False) as parts:
+        matrix = sp.csr_array((parts["adj_data"], parts["adj_indices"], parts["adj_indptr"]), parts["adj_shape"])
+    rows, columns = matrix.nonzero()
+    return adjacency(matrix.shape[0], list(zip(rows.tolist(), columns.tolist(), strict=True)))
+
+
+def topology(matrix: sp.csr_array, dtype: type[np.integer] = np.int32) -> Topology:
+    return Topology(matrix.indptr.astype(np.int64), matrix.indices.astype(dtype))
+
+
+def dense_ppr(matrix: sp.csr_array, teleport: float, self_loops: bool) -> Matrix:
+    """S = t(I − (1−t)T)^{-1} with T = D^{-1/2} A D^{-1/2}; a node without neighbours has a zero row in T."""
+    A = matrix.toarray() + (np.eye(matrix.shape[0]) if self_loops else 0)
+    degree = A.sum(axis=1)
+    scale = np.divide(1, np.sqrt(degree), out=np.zeros(len(A)), where=degree > 0)
+    T = scale[:, None] * A * scale[None, :]
+    return teleport * np.linalg.inv(np.eye(len(A)) - (1 - teleport) * T)
+
+
+def push_all(graph: Topology, settings: PprSettings) -> Rows:
+    """Every row, in one thread."""
+    arcs, traits, rule = Arcs.of(graph), Traits.of(graph), Rule.of(settings)
+    rows = Rows.empty(graph.num_nodes, settings.top_k)
+    push_rows(arcs, traits, Workspace.of(arcs, traits, rule), rule, 0, rows)
+    return rows
+
+
+def write_bundle(path: Path, matrix: sp.csr_array, heard: sp.csr_array | None = None) -> Bundle:
+    """A bundle of topology alone; ``heard`` is the directed adjacency, where it is another."""
+    with build(path, BUNDLE, fingerprint(matrix.indptr.tolist(), matrix.indices.tolist())) as made:
+        folders = {"topology": matrix} if heard is None else {"topology": heard, "topology/symmetric": matrix}
+        for name, part in folders.items():
+            (made.path / name).mkdir()
+            np.save(made.path / name / "indptr.npy", part.indptr.astype(np.int64))
+            np.save(made.path / name / "indices.npy", part.indices.astype(np.int32))
+        made.publish({"counts": {"nodes": matrix.shape[0]}, "features": {"layout": "none"}})
+    return Bundle(path)

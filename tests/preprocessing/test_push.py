@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ppr_cases import NAMED, Edges, Matrix, adjacency, dense_ppr, graphs, push_all, random_adjacency, topology
+
+from preprocessing.push import State, drain, push_rows
+from preprocessing.settings import PprSettings
+from preprocessing.workspace import Arcs, Rows, Rule, Traits, Workspace
+
+ROUNDING = 1e-13
+"""Of the dense inverse, whose condition is at most 2/t."""
+
+rules = st.builds(
+    PprSettings,
+    top_k=st.integers(1, 8),
+    teleport=st.sampled_from([0.05, 0.15, 0.5, 0.9]),
+    self_loops=st.booleans(),
+    include_self=st.booleans(),
+    epsilon=st.sampled_from([0.3, 1e-2, 1e-4]),
+    epsilon_floor=st.sampled_from([0.2, 1e-3, 1e-9]),
+    edge_budget=st.sampled_from([1, 50, 10**6]),
+)
+
+
+def check_claims(rows: Rows, S: Matrix, rule: PprSettings) -> None:
+    """Everything that a row says of itself, against the dense matrix."""
+    for source, truth in enumerate(S):
+        count = int(rows.counts[source])
+        kept, scores = rows.neighbors[source, :count], rows.scores[source, :count]
+        assert (rows.neighbors[source, count:] == -1).all()
+        assert (rows.scores[source, count:] == 0).all()
+        assert len(set(kept.tolist())) == count
+        assert rule.include_self or source not in kept
+        assert (np.diff(scores) <= ROUNDING).all()
+        short = truth[kept] - scores
+        assert (short >= -ROUNDING).all()
+        assert (short <= rows.error[source] + ROUNDING).all()
+        omitted = np.setdiff1d(np.arange(len(truth)), kept if rule.include_self else [*kept, source])
+        worst_kept = truth[kept].min(initial=np.inf) if count == rule.top_k else 0.0
+        beaten_by = truth[omitted].max(initial=0.0) - worst_kept
+        assert beaten_by <= max(rows.gap[source], 0.0) + ROUNDING
+        assert rows.exact[source] == (rows.gap[source] <= 0)
+        if rows.exact[source]:
+            assert beaten_by <= ROUNDING
+            assert count == min(rule.top_k, np.count_nonzero(truth > ROUNDING) - (not rule.include_self))
+
+
+@settings(deadline=None, max_examples=300)
+@given(graphs(), rules)
+def test_rows_keep_their_claims_on_any_graph(graph: tuple[int, Edges], rule: PprSettings) -> None:
+    matrix = adjacency(*graph)
+    check_claims(push_all(topology(matrix), rule), dense_ppr(matrix, rule.teleport, rule.self_loops), rule)
+
+
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("self_loops", [True, False])
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("top_k", [1, 3, 12])
+def test_rows_keep_their_claims_on_special_graphs(name: str, self_loops: bool, include_self: bool, top_k: int) -> None:
+    matrix = adjacency(*NAMED[name])
+    for floor in (1e-4, 1e-12):
+        rule = PprSettings(top_k=top_k, self_loops=self_loops, include_self=include_self, epsilon_floor=floor)
+        check_claims(push_all(topology(matrix), rule), dense_ppr(matrix, 0.15, self_loops), rule)
+
+
+@pytest.mark.parametrize("self_loops", [True, False])
+def test_a_graph_without_symmetry_is_proved_whole(self_loops: bool) -> None:
+    matrix = random_adjacency(80, 200, seed=7)
+    rule = PprSettings(top_k=5, self_loops=self_loops, epsilon_floor=1e-12)
+    rows = push_all(topology(matrix), rule)
+    check_claims(rows, dense_ppr(matrix, 0.15, self_loops), rule)
+    assert rows.exact.all()
+
+
+@pytest.mark.parametrize("name", ["star", "clique", "open twins under two hubs"])
+def test_ties_of_twins_are_proved_and_go_to_the_smaller_row(name: str) -> None:
+    matrix = adjacency(*NAMED[name])
+    for top_k in (2, 3, 4):
+        rule = PprSettings(top_k=top_k)
+        rows = push_all(topology(matrix), rule)
+        S = dense_ppr(matrix, 0.15, True)
+        assert rows.exact.all()
+        for source in range(len(S)):
+            expected = sorted(range(len(S)), key=lambda node: (-round(S[source, node], 10), node))[:top_k]
+            assert rows.neighbors[source].tolist() == expected
+
+
+def test_a_tie_that_is_not_of_twins_stays_unproved_with_a_gap_of_rounding() -> None:
+    rows = push_all(topology(adjacency(*NAMED["path"])), PprSettings(top_k=2, epsilon_floor=1e-14))
+    assert not rows.exact[4]
+    assert 0 < rows.gap[4] < 1e-11
+
+
+@pytest.mark.parametrize(("self_loops", "score"), [(True, 1.0), (False, 0.15)])
+def test_an_isolated_node_has_itself_alone(self_loops: bool, score: float) -> None:
+    graph = topology(adjacency(3, [(0, 1)]))
+    row = push_all(graph, PprSettings(top_k=2, self_loops=self_loops)).part(2, 3)
+    assert row.neighbors.tolist() == [[2, -1]]
+    assert row.scores.tolist() == [[score, 0.0]]
+    assert (row.counts[0], row.exact[0], row.error[0]) == (1, True, 0.0)
+    without = push_all(graph, PprSettings(top_k=2, self_loops=self_loops, include_self=False)).part(2, 3)
+    assert without.neighbors.tolist() == [[-1, -1]]
+    assert (without.counts[0], without.exact[0]) == (0, True)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    graphs(),
+    st.sampled_from([0.05, 0.15, 0.7]),
+    st.booleans(),
+    st.sampled_from([0.3, 1e-2, 1e-6]),
+    st.sampled_from([1, 20, 10**6]),
+)
+def test_a_row_is_its_estimate_plus_its_residual_diffused(
+    graph: tuple[int, Edges], teleport: float, self_loops: bool, epsilon: float, budget: int
+) -> None:
+    matrix = adjacency(*graph)
+    arcs, traits = Arcs.of(topology(matrix)), Traits.of(topology(matrix))
+    rule = Rule(teleport, float(self_loops), True, epsilon, epsilon, budget)
+    S = dense_ppr(matrix, teleport, self_loops)
+    degree = np.diff(matrix.indptr) + float(self_loops)
+    for source in np.flatnonzero(np.diff(matrix.indptr)):
+        work = Workspace.of(arcs, traits, rule)
+        work.nodes["residual"][source] = np.sqrt(degree[source])
+        work.touched[0] = source
+        state = drain(arcs, work, rule, epsilon, State(source, 1, 0, 0))
+        residual = work.nodes["residual"]
+        assert work.estimate.sum() + residual.sum() == pytest.approx(np.sqrt(degree[source]), rel=1e-12)
+        scale = np.divide(1, np.sqrt(degree), out=np.zeros(len(degree)), where=degree > 0)
+        assert scale * work.estimate + S @ (scale * residual) == pytest.approx(S[source], abs=1e-12)
+        assert set(work.touched[: state.touched]) == set(np.flatnonzero(residual))
+        assert state.visits < budget + degree.max()
+        assert state.visits >= budget or (residual <= epsilon * degree).all()
+
+
+def test_a_spent_budget_leaves_the_row_unproved_and_its_cost_bounded() -> None:
+    matrix = random_adjacency(60, 240, seed=3)
+    rule = PprSettings(top_k=4, edge_budget=30)
+    rows = push_all(topology(matrix), rule)
+    check_claims(rows, dense_ppr(matrix, 0.15, True), rule)
+    assert not rows.exact.any()
+    assert rows.visits.max() < 30 + np.diff(matrix.indptr).max()
+
+
+def test_a_smaller_threshold_is_only_paid_for_by_rows_that_need_it() -> None:
+    graph = topology(random_adjacency(200, 500, seed=5))
+    coarse = push_all(graph, PprSettings(top_k=4, epsilon=1e-3, epsilon_floor=1e-3))
+    fine = push_all(graph, PprSettings(top_k=4, epsilon=1e-3, epsilon_floor=1e-9))
+    assert 0 < np.count_nonzero(coarse.exact) < np.count_nonzero(fine.exact)
+    assert (fine.visits[coarse.exact] == coarse.visits[coarse.exact]).all()
+    assert (fine.visits[~coarse.exact] > coarse.visits[~coarse.exact]).all()
+
+
+def test_rows_do_not_depend_on_what_was_pushed_before_or_on_the_width_of_indices() -> None:
+    matrix = random_adjacency(100, 300, seed=11)
+    rule = PprSettings(top_k=6)
+    whole = push_all(topology(matrix), rule)
+    wide = push_all(topology(matrix, np.int64), rule)
+    graph = topology(matrix)
+    arcs, traits, limits = Arcs.of(graph), Traits.of(graph), Rule.of(rule)
+    work = Workspace.of(arcs, traits, limits)
+    for source in (99, 0, 50):
+        alone = Rows.empty(1, rule.top_k)
+        push_rows(arcs, traits, work, limits, source, alone)
+        for name, array in whole._asdict().items():
+            assert array[source].tobytes() == getattr(alone, name)[0].tobytes()
+    for name, array in whole._asdict().items():
+        assert array.tobytes() == getattr(wide, name).tobytes()
+
+
+def test_a_leaf_row_is_its_neighbours_row_damped() -> None:
+    """The row of a leaf i of u is t·e_i + (1−t)/√d_u · S_u, a fact the kernel does not use."""
+    matrix = adjacency(30, [(a, a + 1) for a in range(20)] + [(5, 29), (5, 12), (7, 20)])
+    rule = PprSettings(top_k=30, self_loops=False, epsilon=1e-9, epsilon_floor=1e-9)
+    rows = push_all(topology(matrix), rule)
+    leaf, hub = np.zeros(30), np.zeros(30)
+    leaf[rows.neighbors[29, : rows.counts[29]]] = rows.scores[29, : rows.counts[29]]
+    hub[rows.neighbors[5, : rows.counts[5]]] = rows.scores[5, : rows.counts[5]]
+    expected = 0.15 * np.eye(30)[29] + 0.85 / np.sqrt(4) * hub
+    assert leaf == pytest.approx(expected, abs=1e-7)
