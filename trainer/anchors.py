@@ -1,4 +1,4 @@
-"""Whom a query is compared with: G global anchors drawn by degree weight, K local ones by diffusion (paper, Sec. 4.2)."""
+"""Whom a query is compared with: G global anchors by degree weight, K local ones by diffusion (paper, Sec. 4.2)."""
 
 from __future__ import annotations
 

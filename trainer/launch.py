@@ -46,9 +46,12 @@ def launch(job: loop.Job, emitter: Emitter) -> None:
 
 
 def uses_cuda(run: RunSettings) -> bool:
-    """Whether this machine's workers compute on a GPU; ``ResourceError`` where one is asked for and there is none."""
+    """Whether this process computes on a GPU; ``ResourceError`` where one is asked for here and there is none.
+
+    With Ray workers the device is theirs, on machines that may have what this one lacks.
+    """
     available = torch.cuda.is_available()
-    if run.device == "cuda" and not available:
+    if run.device == "cuda" and run.num_workers == 0 and not available:
         raise ResourceError(
             "there is no CUDA device",
             given="run.device = cuda",

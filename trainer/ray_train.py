@@ -108,7 +108,9 @@ def cpus_per_worker(machines: Sequence[Machine], num_workers: int, *, gpu: bool)
     for cpus in range(max((machine.cpus for machine in machines), default=0), 0, -1):
         if sum(min(m.cpus // cpus, m.gpus) if gpu else m.cpus // cpus for m in machines) >= num_workers:
             return cpus
-    have = f"{len(machines)} machines with {sum(m.cpus for m in machines)} CPUs and {sum(m.gpus for m in machines)} GPUs"
+    have = (
+        f"{len(machines)} machines with {sum(m.cpus for m in machines)} CPUs and {sum(m.gpus for m in machines)} GPUs"
+    )
     raise ResourceError(
         "the cluster is too small for this run",
         given=f"{need}; there are {have}",

@@ -115,14 +115,13 @@ def test_checkpoints_of_other_settings_are_not_continued(bundle: Bundle, tmp_pat
     assert not (shared / "second" / "snapshots").exists()
 
 
-def test_sigterm_ends_the_process_with_130_and_the_same_command_finishes(bundle: Bundle, tmp_path: Path) -> None:
+def test_sigterm_ends_the_process_with_130_and_leaves_its_checkpoints(bundle: Bundle, tmp_path: Path) -> None:
     spec = spec_for(bundle, tmp_path, run={"epochs": 30_000, "checkpoint_every": 20})
     file, events = tmp_path / "spec.json", tmp_path / "events"
     file.write_text(json.dumps(spec))
     command = [sys.executable, "-m", "trainer", "train", str(file)]
-    process = subprocess.Popen(
-        command, env=os.environ | {"RGRL_EVENTS": str(events)}, stderr=subprocess.PIPE, text=True
-    )
+    environment = os.environ | {"RGRL_EVENTS": str(events)}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 120
     while not list((tmp_path / "work" / "checkpoints").glob("epoch-*")) and time.monotonic() < until:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Small bundles for the trainer's tests: ingested from an npz file, with PPR rows and degree weights by dense algebra."""
+"""Small bundles for the trainer's tests: ingested from npz files, PPR rows and degree weights by dense algebra."""
 
 from __future__ import annotations
 
