@@ -9,13 +9,13 @@ from typing import Any
 from fastapi import FastAPI
 
 from preprocessing.artifact import code_version
-from service.auth import READ, KeyRing, check_exposure
+from service.auth import READ, KeyRing, check_exposure, open_without_keys
 from service.embedding_set import EmbeddingSets
 from service.errors import Problem, install_error_handlers
 from service.metrics import Metrics
 from service.middleware import BodyLimit, RequestContext
 from service.plan import Planner, plan_job
-from service.routes import aliases, embeddings, graphs, health, info, job_history, jobs, page
+from service.routes import aliases, embeddings, graphs, health, info, job_history, jobs, keys, page
 from service.scheduler import Scheduler
 from service.settings import ServiceSettings
 from service.store import Store
@@ -72,11 +72,11 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     app.state.store = store
     app.state.metrics = metrics
     app.state.scheduler = scheduler
-    app.state.keys = KeyRing(store)
+    app.state.keys = KeyRing(store, open_without_keys=open_without_keys(settings))
     app.state.embeddings = EmbeddingSets(store, settings.open_embeddings)
     app.include_router(health.router)
     app.include_router(page.router)
-    for part in (info, graphs, jobs, job_history, embeddings, aliases):
+    for part in (info, graphs, jobs, job_history, embeddings, aliases, keys):
         app.include_router(part.router, dependencies=[READ])
     install_error_handlers(app)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)

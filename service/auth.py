@@ -17,7 +17,7 @@ from service.settings import ServiceSettings
 from service.store import ApiKey, Scope, Store
 from service.store.keys import hash_token
 
-__all__ = ["ADMIN", "READ", "WRITE", "KeyRing", "check_exposure"]
+__all__ = ["ADMIN", "READ", "WRITE", "KeyRing", "check_exposure", "open_without_keys"]
 
 REFRESH_S = 1.0
 _RANK: dict[Scope, int] = {"read": 0, "write": 1, "admin": 2}
@@ -26,19 +26,23 @@ _bearer = HTTPBearer(auto_error=False, description="An API key. Not needed while
 
 
 class KeyRing:
-    """The live keys, read again from the store once a second, so that a revoked key ends within one."""
+    """The live keys, read again from the store once a second, so that a revoked key ends within one.
 
-    def __init__(self, store: Store) -> None:
+    Without any, ``open_without_keys`` decides: revoking the last key of an exposed server shuts it.
+    """
+
+    def __init__(self, store: Store, *, open_without_keys: bool) -> None:
         self._store = store
+        self._open_without_keys = open_without_keys
         self._keys: list[ApiKey] = []
         self._read_at = float("-inf")
 
     async def find(self, token: str | None) -> ApiKey | None:
-        """The key of ``token``; None when the server has no keys at all; ``UnauthorizedError`` otherwise."""
+        """The key of ``token``; None when no key is needed; ``UnauthorizedError`` otherwise."""
         if time.monotonic() - self._read_at > REFRESH_S:
             self._keys = await run_in_threadpool(self._store.list_keys, live=True)
             self._read_at = time.monotonic()
-        if not self._keys:
+        if not self._keys and self._open_without_keys:
             return None
         digest = hash_token(token or "")
         # Every key is compared, each in constant time: the answer's time tells nothing about any of them.
@@ -79,7 +83,7 @@ ADMIN = Depends(_Needs("admin"))
 
 def check_exposure(settings: ServiceSettings, store: Store) -> None:
     """``UsageError`` when a server without keys would listen beyond this machine."""
-    if settings.insecure or _loopback(settings.host) or store.list_keys(live=True):
+    if open_without_keys(settings) or store.list_keys(live=True):
         return
     raise UsageError(
         "without an API key everyone who reaches this address could use the server",
@@ -87,6 +91,11 @@ def check_exposure(settings: ServiceSettings, store: Store) -> None:
         expected="a loopback address while there is no key",
         remedy="rgrl keys create NAME, or --insecure if the network is yours alone",
     )
+
+
+def open_without_keys(settings: ServiceSettings) -> bool:
+    """Whether the server may answer without keys: on loopback, or when its operator says so."""
+    return settings.insecure or _loopback(settings.host)
 
 
 def _loopback(host: str) -> bool:

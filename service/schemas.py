@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -10,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, m
 __all__ = ["AliasName", "Answer", "Items", "Labels", "Name", "Request"]
 
 Item = TypeVar("Item")
+_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 
 class Request(BaseModel):
@@ -19,11 +21,10 @@ class Request(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_unicode(cls, document: Any) -> Any:
-        """JSON can spell half a surrogate pair, which no answer could hold and no store keep."""
-        for text in _texts(document):
-            if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-                raise ValueError("a text holds half of a surrogate pair")
+    def _holds_text(cls, document: Any) -> Any:
+        """JSON can spell half a surrogate pair, which no answer can hold, and a null, which PostgreSQL cannot."""
+        if any(_NO_TEXT.search(text) for text in _texts(document)):
+            raise ValueError("a text holds a null character or half of a surrogate pair")
         return document
 
 

@@ -101,10 +101,7 @@ class Supervisor:
         orphans = end_all(found for found in job_processes(self._settings.home) if found.job not in active)
         if orphans:
             log.warning("ended processes of jobs that are over", processes=orphans)
-        for identity in self._store.graphs_in_deletion():
-            self._store.finish_graph_deletion(identity)
-        for identity in self._store.embeddings_in_deletion():
-            self._store.finish_embedding_deletion(identity)
+        self._store.finish_deletions()
 
     def _spawn(self, job: Job, token: str) -> subprocess.Popen[bytes]:
         directory = self._directory(job)
@@ -114,7 +111,7 @@ class Supervisor:
         with (directory / "runner.log").open("ab") as output:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "service.runner", str(directory), token],
-                env=os.environ | {HOME: str(self._settings.home), JOB: job.id, ATTEMPT: token},
+                env=_environment() | {HOME: str(self._settings.home), JOB: job.id, ATTEMPT: token},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -206,6 +203,11 @@ class Supervisor:
 
     def _directory(self, job: Job) -> Path:
         return self._settings.jobs / job.id
+
+
+def _environment() -> dict[str, str]:
+    """Ours, less what only the server needs to know."""
+    return {name: value for name, value in os.environ.items() if name != "RGRL_DATABASE_URL"}
 
 
 def _as_error(error: Exception, job: Job) -> dict[str, Any]:

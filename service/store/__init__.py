@@ -37,3 +37,11 @@ class Store(Graphs, Jobs, Embeddings, ApiKeys, Lifecycle):
         for folder in (settings.graphs, settings.jobs, settings.embeddings):
             folder.mkdir(parents=True, exist_ok=True)
         super().__init__(settings.database)
+
+    def finish_deletions(self) -> None:
+        """Remove what deletions that a crash cut short have left."""
+        for identity in self.graphs_in_deletion():
+            self.finish_graph_deletion(identity)
+        for identity in self.embeddings_in_deletion():
+            self.finish_embedding_deletion(identity)
+        self.remove_unknown_job_folders()

@@ -114,10 +114,17 @@ class Jobs(Database):
                 raise ConflictError(
                     "the job has not ended", expected="an ended job", remedy="cancel it and wait for its end first"
                 )
-            # The files go first: a kill in between leaves a job that can be deleted again.
-            shutil.rmtree(self.jobs_dir / identity, ignore_errors=True)
             connection.execute(job_events.delete().where(job_events.c.job == identity))
             connection.execute(jobs.delete().where(jobs.c.id == identity))
+        shutil.rmtree(self.jobs_dir / identity, ignore_errors=True)
+
+    def remove_unknown_job_folders(self) -> None:
+        """Remove working directories that have no job: a deletion was cut short."""
+        with self.reading() as connection:
+            known = set(connection.execute(select(jobs.c.id)).scalars())
+        for folder in self.jobs_dir.iterdir():
+            if folder.name not in known:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def request_cancel(self, identity: str) -> tuple[Job, bool]:
         """Write the wish that a job end; the flag is False when it was there already. ``ConflictError`` once ended."""

@@ -250,6 +250,21 @@ def test_a_deletion_cut_short_is_hidden_and_can_be_finished(store: Store, graph:
     assert not folder.exists()
 
 
+def test_deletions_cut_short_are_finished(store: Store, graph: str) -> None:
+    job = new_job(store, graph)
+    for name in (job.id, "job_gone"):
+        (store.jobs_dir / name).mkdir()
+    (store.graphs_dir / graph).mkdir()
+    other = new_graph(store)
+    with store.writing() as connection:
+        connection.exec_driver_sql("UPDATE graphs SET state = 'deleting' WHERE id = ?", (graph,))
+    store.finish_deletions()
+    assert [path.name for path in store.jobs_dir.iterdir()] == [job.id]
+    assert not (store.graphs_dir / graph).exists()
+    assert store.graphs_in_deletion() == []
+    assert store.graph(other).id == other
+
+
 def test_keys(store: Store) -> None:
     key, token = store.create_key("ci", ["read"])
     assert len(token) > 40
