@@ -48,8 +48,8 @@ class ServiceSettings(BaseSettings):
 
     @field_validator("home")
     @classmethod
-    def _absolute(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+    def _one_spelling(cls, value: Path) -> Path:
+        return value.expanduser().resolve()
 
     @field_validator("data_roots")
     @classmethod
