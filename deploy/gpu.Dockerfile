@@ -26,12 +26,14 @@ RUN apt-get update \
 COPY --from=build /opt/rgrl /opt/rgrl
 ENV PATH=/opt/rgrl/bin:$PATH \
     RGRL_HOME=/var/lib/rgrl \
-    RGRL_DATA_ROOTS='["/data"]' \
+    RGRL_HOST=0.0.0.0 \
+    RGRL_PORT=8000 \
+    RGRL_DATA_ROOTS=/data \
     NUMBA_CACHE_DIR=/var/lib/rgrl/numba-cache
 USER rgrl
 VOLUME ["/var/lib/rgrl"]
-EXPOSE 8080
+EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/readyz', timeout=2)"]
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/readyz', timeout=2)"]
 ENTRYPOINT ["rgrl"]
-CMD ["serve", "--host", "0.0.0.0", "--port", "8080"]
+CMD ["serve"]
