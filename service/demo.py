@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -37,12 +38,15 @@ STOP_TIMEOUT_S = 30.0
 LOG_TAIL = 2000
 MOST_EPOCHS = 300
 
+# Small and quick; HNSW, where exact search would do, so that there is a recall to measure.
 DIGITS: dict[str, Any] = {
-    "encoder": {"layers": [128, 64], "predictor_hidden": 128},
-    "features": {"transform": "none"},
-    "anchors": {"num_global": 256, "num_local": 4},
-    "batch": {"mode": "full"},
-    "run": {"epochs": 150},
+    "train": {
+        "encoder": {"layers": [128, 64], "predictor_hidden": 128},
+        "anchors": {"num_global": 256},
+        "batch": {"mode": "full"},
+        "run": {"epochs": 150},
+    },
+    "index": {"kind": "hnsw"},
 }
 
 
@@ -55,12 +59,13 @@ def run(graph: str | None, *, keep: bool, as_json: bool) -> int:
     began = time.monotonic()
     console = Console(stderr=True)
     root = Path.cwd() / "demo"
-    home, data = root / "home", root / "data"
+    data = root / "data"
     data.mkdir(parents=True, exist_ok=True)
     named = str(write_digits(data / "digits")) if graph is None else graph
     request = graph_request(named, data / "pyg")
-    roots = [data, *_folders(request)]
-    with _server(home, roots, root / "server.log", console) as (process, url):
+    roots = _outermost([data, *_folders(request)])
+    options = ["--home", str(root / "home"), *(part for folder in roots for part in ("--data-root", str(folder)))]
+    with _server(options, root / "server.log", console) as (process, url):
         with Client(url) as client:
             embedding = _pipeline(client, request, Path(named).stem, console, digits=graph is None)
             report = figures(client, embedding)
@@ -70,18 +75,12 @@ def run(graph: str | None, *, keep: bool, as_json: bool) -> int:
             print_json(report)
         else:
             print_report(report)
-        again = [
-            "rgrl",
-            "serve",
-            "--home",
-            str(home),
-            *(part for folder in roots for part in ("--data-root", str(folder))),
-        ]
         if keep:
             console.print(f"The page: [bold]{url}[/]  The server stays up until Ctrl-C.")
             _until_interrupt(process)
         else:
-            console.print(f"The server was at {url}. To start it again: {' '.join(again)}", soft_wrap=True)
+            again = shlex.join(["rgrl", "serve", *options])
+            console.print(f"The server was at {url}. To start it again: {again}", soft_wrap=True)
     return 0
 
 
@@ -92,18 +91,19 @@ def _folders(request: dict[str, Any]) -> list[Path]:
     return sorted({Path(path).parent for path in paths if path is not None})
 
 
+def _outermost(folders: list[Path]) -> list[Path]:
+    return [folder for folder in folders if not any(other in folder.parents for other in folders)]
+
+
 @contextlib.contextmanager
-def _server(
-    home: Path, roots: list[Path], log_path: Path, console: Console
-) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def _server(options: list[str], log_path: Path, console: Console) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The real server, as a process of its own; ended, with whatever job still runs, when left."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    allowed = [part for folder in roots for part in ("--data-root", str(folder))]
-    command = [sys.executable, "-P", "-m", "service.cli", "serve", "--home", str(home), "--port", str(port), *allowed]
-    console.print(f"Starting the server at {url} (its log: {log_path})")
+    command = [sys.executable, "-P", "-m", "service.cli", "serve", *options, "--port", str(port)]
+    console.print(f"Starting the server at {url} (its log: {log_path})", soft_wrap=True)
     with log_path.open("wb") as log:
         # In a session of its own, so that Ctrl-C reaches this process alone, which then ends both in order.
         process = subprocess.Popen(
@@ -149,9 +149,9 @@ def _pipeline(client: Client, request: dict[str, Any], name: str, console: Conso
     _cancel_unfinished(client)
     old_sets, old_graphs = list(client.embeddings()), list(client.graphs())
     graph = client.register_graph(**request, name=name)
-    train = DIGITS if digits else _settings_for(name)
-    job = client.submit("pipeline", graph=graph.id, name=f"demo on {name}", train=train, alias=ALIAS)
-    console.print(f"Submitted {job.id} for {graph.id}: ingest, preprocess, train, evaluate, index")
+    settings = DIGITS if digits else _settings_for(name)
+    job = client.submit("pipeline", graph=graph.id, name=f"demo on {name}", alias=ALIAS, **settings)
+    console.print(f"Submitted {job.id} for {graph.id}: ingest, preprocess, train, evaluate, index", soft_wrap=True)
     with ProgressView() as view:
         job = client.wait(job.id, lambda event: view.show(event.event, event.stage or "", event.data))
     if job.status != "succeeded":
@@ -170,7 +170,7 @@ def _settings_for(name: str) -> dict[str, Any]:
     words = re.split(r"[^a-z0-9]+", name.lower())
     preset = next((word for word in words if word in PRESETS), None)
     epochs = PRESETS[preset]["run"]["epochs"] if preset else TrainSettings().run.epochs
-    return {"preset": preset, "run": {"epochs": min(epochs, MOST_EPOCHS)}}
+    return {"train": {"preset": preset, "run": {"epochs": min(epochs, MOST_EPOCHS)}}}
 
 
 def _failure(client: Client, job: Job) -> RgrlError:
