@@ -12,7 +12,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,10 @@ from trainer import loop
 from trainer.model import RgrlModel
 from trainer.settings import TrainSettings
 
-__all__ = ["Machine", "cpus_per_worker", "run_with_ray"]
+__all__ = ["Machine", "connected", "cpus_per_worker", "run_with_ray"]
 
-# Read by Ray at import or start: no phoning home, no metrics endpoint, no refusal of a container's small /dev/shm.
+# Read by Ray at import or start: no phoning home, no metrics endpoint, no refusal of a container's small /dev/shm, and
+# workers at the priority of the stage, where Ray would give them the lowest but four.
 ENVIRONMENT = {
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -36,6 +37,7 @@ ENVIRONMENT = {
     "RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_worker_niceness": "0",
 }
 OBJECT_STORE_BYTES = 80 << 20
 """About Ray's smallest: nothing of size travels through the object store."""
@@ -76,9 +78,10 @@ def run_with_ray(job: loop.Job) -> None:
     but an ``RgrlError``, which comes through as it is. Whatever happens, the Ray started here is gone afterwards.
     """
     run = job.settings.run
-    if "RAY_ADDRESS" not in os.environ and run.device != "cuda":
+    if "RAY_ADDRESS" not in os.environ:
+        # Spare the seconds of Ray's start; GPUs are counted by Ray, and there is a CPU for each or there is no run.
         cpus_per_worker([Machine(os.cpu_count() or 1, 0)], run.num_workers, gpu=False)
-    with _ray(job.work) as (ray, storage):
+    with connected(job.work) as (ray, storage):
         machines = [
             Machine(int(node["Resources"].get("CPU", 0)), int(node["Resources"].get("GPU", 0)))
             for node in ray.nodes()
@@ -175,36 +178,48 @@ def _cause(error: Any) -> RgrlError:
 
 
 @contextlib.contextmanager
-def _ray(work: Path) -> Iterator[tuple[Any, Path]]:
-    """Ray, connected, and a directory for what it insists on storing; both are gone afterwards."""
+def connected(work: Path) -> Iterator[tuple[Any, Path]]:
+    """Ray, and a directory under ``work`` for what it insists on storing.
+
+    A Ray that this process is connected to already is used and left as it is. Any other is gone afterwards: one
+    started here with its processes and files, the cluster of ``RAY_ADDRESS`` by disconnecting.
+    """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     import ray
 
-    address = os.environ.get("RAY_ADDRESS")
-    local: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     storage = work / "ray"
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, storage, ignore_errors=True)
+        if not ray.is_initialized():
+            stack.enter_context(_started(ray))
+        yield ray, storage
+
+
+@contextlib.contextmanager
+def _started(ray: Any) -> Iterator[None]:
     # Unix sockets have short paths: the session lives under /tmp, not under a long work directory.
     session = tempfile.TemporaryDirectory(prefix="rgrl-ray-", dir="/tmp", ignore_cleanup_errors=True)
-    with session, _own_signal_handlers() as restore:
+    with session, _signal_handlers_kept() as restore:
+        options: dict[str, Any] = {"address": os.environ.get("RAY_ADDRESS", "local")}
+        if options["address"] == "local":
+            options |= {
+                "include_dashboard": False,
+                "object_store_memory": OBJECT_STORE_BYTES,
+                "_temp_dir": session.name,
+            }
         try:
-            ray.init(
-                address=address or "local",
-                log_to_driver=False,
-                logging_level="ERROR",
-                **({} if address else {**local, "_temp_dir": session.name}),
-            )
+            ray.init(log_to_driver=False, logging_level="ERROR", **options)
             restore()
-            yield ray, storage
+            yield
         except SystemExit as error:
             raise Interrupted("interrupted", remedy="run the same command again: it continues") from error
         finally:
             ray.shutdown()
-            shutil.rmtree(storage, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _own_signal_handlers() -> Iterator[Any]:
+def _signal_handlers_kept() -> Iterator[Callable[[], None]]:
     """Ray replaces the handlers of SIGTERM and SIGINT by ones that exit; put the stage's back."""
     numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.getsignal(number) for number in numbers}

@@ -1,7 +1,21 @@
-import pytest
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
-from preprocessing.errors import ResourceError
-from trainer.ray_train import Machine, cpus_per_worker
+import psutil
+import pytest
+import torch
+from training_bundles import Recorder, make_bundle, settings_document
+
+from preprocessing.bundle import Bundle
+from preprocessing.errors import ResourceError, RgrlError, WorkerLostError
+from preprocessing.stage import EVENTS_VARIABLE
+from trainer import checkpoint, loop
+from trainer.launch import InProcess
+from trainer.ray_train import Machine, _cause, connected, cpus_per_worker, run_with_ray
+from trainer.settings import TrainSettings
 
 
 @pytest.mark.parametrize(
@@ -28,3 +42,90 @@ def test_what_the_cluster_cannot_hold_is_refused_with_have_and_need(machines: li
     assert f"{workers} workers" in str(error.value.given)
     assert f"{sum(machine.cpus for machine in machines)} CPUs" in str(error.value.given)
     assert error.value.pointer == "/settings/run/num_workers"
+
+
+def test_a_workers_own_error_comes_through_and_any_other_is_a_lost_worker() -> None:
+    from ray.train import WorkerGroupError
+
+    own = RgrlError("the loss is not finite")
+    assert _cause(WorkerGroupError("", {0: RuntimeError("connection closed"), 1: own})) is own
+    lost = _cause(WorkerGroupError("", {1: RuntimeError("the actor died")}))
+    assert isinstance(lost, WorkerLostError)
+    assert "worker 1" in lost.problem
+    assert "the actor died" in str(lost.given)
+
+
+@pytest.fixture(scope="module")
+def ray_started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One Ray for the tests below: starting it takes longest."""
+    with connected(tmp_path_factory.mktemp("ray")):
+        yield
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return make_bundle(tmp_path_factory.mktemp("bundle"))
+
+
+def job_for(bundle: Bundle, work: Path, **parts: dict) -> loop.Job:
+    work.mkdir()
+    return loop.Job(bundle.path, work, TrainSettings.model_validate(settings_document(**parts)), "print")
+
+
+def in_process(job: loop.Job) -> list[dict[str, float]]:
+    recorder = Recorder()
+    loop.run(job, InProcess(torch.device("cpu"), recorder))
+    return [line["values"] for line in recorder.of("metrics")]
+
+
+def under_ray(job: loop.Job, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
+    events = job.work / "events"
+    monkeypatch.setenv(EVENTS_VARIABLE, str(events))
+    run_with_ray(job)
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    return [line["values"] for line in lines if line["event"] == "metrics"]
+
+
+@pytest.mark.usefixtures("ray_started")
+def test_one_ray_worker_is_the_run_in_process(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = {"mode": "mini", "size": 16, "fan_out": [3, 3]}
+    alone = job_for(bundle, tmp_path / "alone", batch=batch)
+    ray = job_for(bundle, tmp_path / "ray", batch=batch, run={"epochs": 4, "num_workers": 1})
+    expected = [values["loss"] for values in in_process(alone)]
+    assert [values["loss"] for values in under_ray(ray, monkeypatch)] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.usefixtures("ray_started")
+def test_two_workers_in_full_batch_are_one(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = job_for(bundle, tmp_path / "alone")
+    pair = job_for(bundle, tmp_path / "pair", run={"epochs": 4, "num_workers": 2})
+    expected = [values["loss"] for values in in_process(alone)]
+    assert [values["loss"] for values in under_ray(pair, monkeypatch)] == pytest.approx(expected, rel=1e-4)
+    assert not (pair.work / "ray").exists()
+
+
+@pytest.mark.usefixtures("ray_started")
+def test_a_killed_worker_ends_the_run_and_leaves_its_checkpoints(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers with uneven shares, one of them killed once there is a checkpoint."""
+    job = job_for(
+        bundle,
+        tmp_path / "work",
+        batch={"mode": "mini", "size": 30, "fan_out": [3, 3]},
+        run={"epochs": 1_000_000, "checkpoint_every": 1, "num_workers": 2},
+    )
+    killer = threading.Thread(target=kill_a_worker_after_a_checkpoint, args=(job.work,))
+    killer.start()
+    with pytest.raises(WorkerLostError, match="worker"):
+        under_ray(job, monkeypatch)
+    killer.join()
+    assert checkpoint.newest(job.work, "print") is not None
+
+
+def kill_a_worker_after_a_checkpoint(work: Path) -> None:
+    while checkpoint.newest(work, "print") is None:
+        time.sleep(0.1)
+    children = psutil.Process().children(recursive=True)
+    workers = [child for child in children if "RayTrainWorker" in " ".join(child.cmdline())]
+    workers[-1].kill()
