@@ -25,7 +25,7 @@ from preprocessing.workspace import Arcs, Rows, Rule, Traits, Workspace
 
 __all__ = ["preprocess"]
 
-CHUNK_ROWS = 64
+CHUNK_ROWS = 16
 """Rows a thread takes at a time: short enough that a stop is prompt and no thread waits long for another's hub."""
 
 

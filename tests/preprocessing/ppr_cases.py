@@ -35,11 +35,26 @@ NAMED: dict[str, tuple[int, Edges]] = {
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> tuple[int, Edges]:
-    """Up to 24 nodes, sparse enough for several components, isolated nodes, leaves and twins to be common."""
+def sparse_graphs(draw: st.DrawFn) -> tuple[int, Edges]:
+    """Up to 24 nodes, with several components, isolated nodes and leaves."""
     size = draw(st.integers(1, 24))
     node = st.integers(0, size - 1)
     return size, draw(st.lists(st.tuples(node, node), max_size=3 * size))
+
+
+@st.composite
+def twin_graphs(draw: st.DrawFn) -> tuple[int, Edges]:
+    """A few hubs, and leaves that hang on equal sets of them: rows with ties of several twin classes."""
+    hubs = draw(st.integers(1, 4))
+    hub = st.integers(0, hubs - 1)
+    sets = draw(st.lists(st.sets(hub, max_size=3), min_size=1, max_size=3))
+    leaves = draw(st.lists(st.sampled_from(sets), min_size=2, max_size=8))
+    edges = draw(st.lists(st.tuples(hub, hub), max_size=4))
+    return hubs + len(leaves), edges + [(end, hubs + leaf) for leaf, ends in enumerate(leaves) for end in sorted(ends)]
+
+
+def graphs() -> st.SearchStrategy[tuple[int, Edges]]:
+    return st.one_of(sparse_graphs(), twin_graphs())
 
 
 def adjacency(size: int, edges: Edges) -> sp.csr_array:
