@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -44,6 +45,17 @@ class Metrics:
         )
         self._step = Gauge("rgrl_stage_step", "Step of the newest figures.", ["stage"], registry=registry)
         self._done = Gauge("rgrl_stage_done", "Units done by a stage.", ["stage", "unit"], registry=registry)
+        self._recall = Gauge("rgrl_index_recall", "Measured recall of the newest index.", ["index"], registry=registry)
+        self._lookups = Counter("rgrl_lookup_ids_total", "Ids looked up.", ["outcome"], registry=registry)
+        self._searches = Counter(
+            "rgrl_neighbor_queries_total",
+            "Neighbour queries by how they were answered.",
+            ["strategy"],
+            registry=registry,
+        )
+        self._search_seconds = Histogram(
+            "rgrl_neighbor_seconds", "Time of a neighbours call, without its JSON.", registry=registry
+        )
         self.scheduler_errors = Counter(
             "rgrl_scheduler_errors_total", "Rounds of the scheduler that failed.", registry=registry
         )
@@ -71,8 +83,22 @@ class Metrics:
             for name, value in (event.data.get("values") or {}).items():
                 if isinstance(value, int | float):
                     self._figure.labels(stage, name).set(value)
+        elif event.event == "result" and stage == "index":
+            summary = event.data["summary"]
+            self._recall.labels(summary["index"]).set(summary["recall"]["value"])
         elif event.event == "progress":
             self._done.labels(stage, str(event.data.get("unit"))).set(event.data.get("done") or 0)
+
+    def looked_up(self, found: int, missed: int) -> None:
+        """Count ids of a lookup."""
+        self._lookups.labels("found").inc(found)
+        self._lookups.labels("missed").inc(missed)
+
+    def searched(self, strategies: Iterable[str], seconds: float) -> None:
+        """Count the queries of a neighbours call by the strategy that answered each."""
+        for strategy in strategies:
+            self._searches.labels(strategy).inc()
+        self._search_seconds.observe(seconds)
 
     def exposition(self, jobs: dict[JobStatus, int]) -> bytes:
         """The text that Prometheus scrapes, with the present number of jobs by status."""

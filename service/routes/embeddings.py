@@ -8,24 +8,37 @@ from __future__ import annotations
 
 import base64
 import io
+import time
 from collections.abc import Iterator
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import Field
 
 from service.auth import WRITE
-from service.dependencies import SettingsDep, StoreDep
+from service.dependencies import MetricsDep, SettingsDep, StoreDep
 from service.embedding_set import EmbeddingSet, EmbeddingSets
+from service.embeddings import (
+    EmbeddingOut,
+    LookupEntry,
+    LookupIn,
+    LookupOut,
+    Neighbor,
+    NeighborsIn,
+    NeighborsOut,
+    PairOut,
+    QueryOut,
+    ScoresIn,
+    ScoresOut,
+    VectorOut,
+)
 from service.errors import LimitError, NotFoundError
-from service.neighbors import Strategy
-from service.queries import Exclude, NeighborQuery, NodeId, QueryAnswer, Search, find_neighbors, score_pairs
-from service.schemas import Answer, Items
-from service.schemas import Request as Body
+from service.metrics import Metrics
+from service.queries import NodeId, QueryAnswer, find_neighbors, score_pairs
+from service.schemas import Items
 
 __all__ = ["router"]
 
@@ -33,110 +46,6 @@ router = APIRouter(prefix="/v1/embeddings", tags=["embeddings"])
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_BATCH = 8192
-
-
-class EmbeddingOut(Answer):
-    """An embedding set; ``report`` is what evaluate found, ``index`` the kind of index and its measured recall."""
-
-    id: str
-    graph: str
-    job: str | None
-    state: str
-    path: str
-    counts: dict[str, int]
-    created_at: datetime
-    report: dict[str, Any] | None
-    index: dict[str, Any] | None
-    aliases: list[str]
-
-
-class VectorOut(Answer):
-    """The vector of one node."""
-
-    id: str
-    vector: list[float]
-    dim: int
-    embedding: str
-
-
-class LookupIn(Body):
-    """Nodes to look up."""
-
-    ids: list[NodeId] = Field(min_length=1)
-    encoding: Literal["json", "base64"] = Field(
-        "json", description="`base64`: each vector as the base64 of its little-endian float32 numbers."
-    )
-
-
-class LookupEntry(Answer):
-    """One asked-for node; ``vector`` is null where it is not found."""
-
-    id: str
-    found: bool
-    vector: list[float] | str | None
-
-
-class LookupOut(Answer):
-    """One entry per id, in the order of the request."""
-
-    embedding: str
-    dim: int
-    items: list[LookupEntry]
-
-
-class NeighborsIn(Body):
-    """Nearest-neighbour queries that share ``k``, exclusions and effort."""
-
-    queries: list[NeighborQuery] = Field(min_length=1)
-    k: int = Field(10, ge=1)
-    exclude: Exclude = Exclude()
-    search: Search = Search()
-
-
-class Neighbor(Answer):
-    """A node and its cosine to the query; ``connected`` is null for a bare vector, or without the graph."""
-
-    id: str
-    score: float
-    connected: bool | None
-
-
-class QueryOut(Answer):
-    """The neighbours of one query, closest first; ``complete`` is false only where no more nodes may be returned."""
-
-    results: list[Neighbor]
-    returned: int
-    exact: bool
-    strategy: Strategy
-    complete: bool
-
-
-class NeighborsOut(Answer):
-    """One answer per query, in the order of the request."""
-
-    embedding: str
-    answers: list[QueryOut]
-
-
-class ScoresIn(Body):
-    """Pairs of nodes."""
-
-    pairs: list[tuple[NodeId, NodeId]] = Field(min_length=1)
-
-
-class PairOut(Answer):
-    """The cosine of two nodes, and whether an edge joins them (null without the graph)."""
-
-    ids: tuple[str, str]
-    score: float
-    connected: bool | None
-
-
-class ScoresOut(Answer):
-    """One entry per pair, in the order of the request."""
-
-    embedding: str
-    items: list[PairOut]
 
 
 def _sets(request: Request) -> EmbeddingSets:
@@ -175,10 +84,10 @@ def delete_embedding(ref: str, store: StoreDep, sets: SetsDep) -> None:
 
 
 @router.get("/{ref}/vectors/{node:path}")
-def get_vector(ref: str, node: str, sets: SetsDep) -> VectorOut:
+def get_vector(ref: str, node: str, sets: SetsDep, metrics: MetricsDep) -> VectorOut:
     """The vector of one node."""
     identity, embeddings = sets.get(ref)
-    vectors, found = embeddings.lookup([node])
+    vectors, found = _look_up(embeddings, [node], metrics)
     if not found[0]:
         raise NotFoundError("there is no node of this id in the embedding set", expected="an id of its graph")
     return VectorOut(id=node, vector=vectors[0].tolist(), dim=embeddings.dim, embedding=identity)
@@ -190,7 +99,12 @@ def get_vector(ref: str, node: str, sets: SetsDep) -> VectorOut:
     responses={200: {"content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}}}},
 )
 def lookup(
-    ref: str, body: LookupIn, sets: SetsDep, settings: SettingsDep, accept: Annotated[str, Header()] = "*/*"
+    ref: str,
+    body: LookupIn,
+    sets: SetsDep,
+    settings: SettingsDep,
+    metrics: MetricsDep,
+    accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
     """Vectors of many nodes: JSON, or an Arrow stream (``id``, ``found``, ``vector``) by ``Accept``."""
     arrow = ARROW_STREAM in accept
@@ -199,8 +113,8 @@ def lookup(
     )
     identity, embeddings = sets.get(ref)
     if arrow:
-        return StreamingResponse(_arrow_stream(identity, embeddings, body.ids), media_type=ARROW_STREAM)
-    vectors, found = embeddings.lookup(body.ids)
+        return StreamingResponse(_arrow_stream(identity, embeddings, body.ids, metrics), media_type=ARROW_STREAM)
+    vectors, found = _look_up(embeddings, body.ids, metrics)
     encoded = _base64(vectors) if body.encoding == "base64" else vectors.tolist()
     items = [
         LookupEntry.model_construct(id=str(node), found=hit, vector=vector if hit else None)
@@ -212,12 +126,14 @@ def lookup(
 
 
 @router.post("/{ref}/neighbors")
-def neighbors(ref: str, body: NeighborsIn, sets: SetsDep, settings: SettingsDep) -> NeighborsOut:
+def neighbors(ref: str, body: NeighborsIn, sets: SetsDep, settings: SettingsDep, metrics: MetricsDep) -> NeighborsOut:
     """Nearest neighbours by cosine. ``exclude.connected`` leaves out whom the query's nodes share an edge with."""
     _check_limit(body.k, settings.max_k, "neighbours a query", "/k")
     _check_limit(len(body.queries), settings.max_queries, "queries a call", "/queries")
     identity, embeddings = sets.get(ref)
+    began = time.perf_counter()
     found = find_neighbors(embeddings, body.queries, body.k, body.exclude, body.search)
+    metrics.searched((answer.neighbors.strategy for answer in found), time.perf_counter() - began)
     return NeighborsOut(embedding=identity, answers=[_query_out(embeddings, answer) for answer in found])
 
 
@@ -240,6 +156,15 @@ def _check_limit(given: int, limit: int, what: str, pointer: str) -> None:
         )
 
 
+def _look_up(
+    embeddings: EmbeddingSet, ids: list[NodeId], metrics: Metrics
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+    vectors, found = embeddings.lookup(ids)
+    hits = int(np.count_nonzero(found))
+    metrics.looked_up(hits, len(ids) - hits)
+    return vectors, found
+
+
 def _query_out(embeddings: EmbeddingSet, answer: QueryAnswer) -> QueryOut:
     found = answer.neighbors
     names = embeddings.ids.external(found.rows)
@@ -257,11 +182,11 @@ def _query_out(embeddings: EmbeddingSet, answer: QueryAnswer) -> QueryOut:
     )
 
 
-def _base64(vectors: np.ndarray[Any, np.dtype[np.float32]]) -> list[str]:
+def _base64(vectors: npt.NDArray[np.float32]) -> list[str]:
     return [base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii") for vector in vectors]
 
 
-def _arrow_stream(identity: str, embeddings: EmbeddingSet, ids: list[NodeId]) -> Iterator[bytes]:
+def _arrow_stream(identity: str, embeddings: EmbeddingSet, ids: list[NodeId], metrics: Metrics) -> Iterator[bytes]:
     """The lookup as an Arrow IPC stream, a batch at a time; the schema's metadata names the set."""
     schema = pa.schema(
         [("id", pa.string()), ("found", pa.bool_()), ("vector", pa.list_(pa.float32(), embeddings.dim))],
@@ -271,7 +196,7 @@ def _arrow_stream(identity: str, embeddings: EmbeddingSet, ids: list[NodeId]) ->
     with pa.ipc.new_stream(sink, schema) as writer:
         for start in range(0, len(ids), ARROW_BATCH):
             part = ids[start : start + ARROW_BATCH]
-            vectors, found = embeddings.lookup(part)
+            vectors, found = _look_up(embeddings, part, metrics)
             column = pa.FixedSizeListArray.from_arrays(
                 pa.array(vectors.reshape(-1)), embeddings.dim, mask=pa.array(~found)
             )

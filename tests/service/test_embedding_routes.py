@@ -330,3 +330,25 @@ def test_aliases_switch_at_once_and_only_from_the_version_seen(client: TestClien
 def test_aliases_that_cannot_be(client: TestClient, numbered: str, name: str, embedding: str | None) -> None:
     response = client.put(f"/v1/aliases/{name}", json={"embedding": embedding or numbered})
     problem(response, 404 if embedding else 422)
+
+
+def test_lookups_and_searches_are_counted(client: TestClient, numbered: str) -> None:
+    def sample(name: str, **labels: str) -> float:
+        value = client.app.state.metrics.registry.get_sample_value(name, labels)
+        return value or 0.0
+
+    def counts() -> tuple[float, ...]:
+        return (
+            sample("rgrl_lookup_ids_total", outcome="found"),
+            sample("rgrl_lookup_ids_total", outcome="missed"),
+            sample("rgrl_neighbor_queries_total", strategy="hnsw"),
+            sample("rgrl_neighbor_queries_total", strategy="exact"),
+        )
+
+    before = counts()
+    client.post(f"/v1/embeddings/{numbered}/lookup", json={"ids": [1, 2, "nobody"]})
+    client.post(f"/v1/embeddings/{numbered}/lookup", json={"ids": [1, "nobody"]}, headers={"Accept": ARROW})
+    client.get(f"/v1/embeddings/{numbered}/vectors/1")
+    neighbors(client, numbered, queries=[{"id": 1}, {"id": 2}], k=3)
+    neighbors(client, numbered, queries=[{"id": 1}], k=3, search={"exact": True})
+    assert [after - earlier for after, earlier in zip(counts(), before, strict=True)] == [4, 2, 2, 1]
