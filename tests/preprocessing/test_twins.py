@@ -21,7 +21,7 @@ def check(graph: tuple[int, Edges]) -> None:
         assert is_twin == (classes[a] == classes[b] >= 0)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(graphs())
 def test_classes_are_those_of_the_definition(graph: tuple[int, Edges]) -> None:
     check(graph)
