@@ -8,8 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-from preprocessing.artifact import build
-
 
 def emit(name: str, event: str, **fields: object) -> None:
     with Path(os.environ["RGRL_EVENTS"]).open("a") as file:
@@ -37,6 +35,8 @@ def main(spec: dict) -> int:
     if spec.get("exit"):
         return spec["exit"]
     if "make" in spec:
+        from preprocessing.artifact import build
+
         with build(Path(spec["make"]["path"]), spec["make"]["kind"], "fake") as made:
             made.publish(spec["make"]["manifest"])
     emit(name, "progress", done=2, total=2, unit="rows", rate=1.0, eta_s=0.0)

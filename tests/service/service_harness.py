@@ -60,7 +60,7 @@ def _fake_spec(name: str, what: dict[str, Any], job: Job, store: Store, settings
 
 
 def settings_in(folder: Path, **changes: Any) -> ServiceSettings:
-    values = {"home": folder / "home", "data_roots": [folder / "data"], "poll_s": 0.02, "cancel_grace_s": 0.5}
+    values = {"home": folder / "home", "data_roots": [folder / "data"], "poll_s": 0.05, "cancel_grace_s": 0.5}
     (folder / "data").mkdir(exist_ok=True)
     return ServiceSettings(**(values | changes))
 
@@ -102,7 +102,7 @@ def wait_for(true: Callable[[], Any], what: str = "", seconds: float = 30.0) -> 
         value = true()
         if value:
             return value
-        time.sleep(0.05)
+        time.sleep(0.1)
     raise AssertionError(f"waited {seconds} s in vain {what}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -30,6 +31,7 @@ from service_harness import (
     wait_for,
 )
 
+MOMENTS = ("first", "second", "ending", "waiting", "new")
 SLEEP = [sys.executable, "-c", "import time; time.sleep(120)"]
 
 
@@ -44,35 +46,40 @@ def server(folder: Path) -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("moment", ["at once", "started", "first stage", "second stage", "ended meanwhile"])
-def test_a_killed_server_loses_no_job_and_runs_none_twice(
-    server: Server, folder: Path, tmp_path: Path, moment: str
-) -> None:
-    graph = add_graph(server.client, folder)
-    gates = {name: tmp_path / name for name in ("one", "two")}
-    job = submit(server.client, graph, *((name, {"gate": str(gate)}) for name, gate in gates.items()))
-    waiting = submit(server.client, graph, ("three", {}))
-    if moment != "at once":
-        wait_for(lambda: job_of(server.client, job)["status"] == "running")
-    if moment in {"first stage", "second stage", "ended meanwhile"}:
-        wait_for(lambda: job_of(server.client, job)["progress"])
-    if moment == "second stage":
-        gates["one"].touch()
-        wait_for(lambda: job_of(server.client, job)["phase"] == "two")
+def test_a_killed_server_loses_no_job_and_runs_none_twice(server: Server, folder: Path, tmp_path: Path) -> None:
+    """One kill that meets a job at every moment: in either stage, just submitted, waiting, and about to end."""
+    client = server.client
+    gates = {moment: [tmp_path / f"{moment}-{stage}" for stage in (1, 2)] for moment in MOMENTS}
+
+    def send(moment: str, graph: str) -> str:
+        return submit(client, graph, *((f"{n}", {"gate": str(gate)}) for n, gate in enumerate(gates[moment], start=1)))
+
+    graphs = {moment: add_graph(client, folder, moment) for moment in MOMENTS}
+    jobs = {moment: send(moment, graphs[moment]) for moment in ("first", "second", "ending")}
+    for job in jobs.values():
+        wait_for(lambda job=job: job_of(client, job)["progress"])
+    gates["second"][0].touch()
+    wait_for(lambda: job_of(client, jobs["second"])["phase"] == "2")
+    jobs["waiting"] = send("waiting", graphs["first"])
+    jobs["new"] = send("new", graphs["new"])
     server.kill()
-    for gate in gates.values():
+    for gate in gates["ending"]:
         gate.touch()
-    if moment == "ended meanwhile":
-        wait_for(lambda: not processes_of(job))
+    wait_for(lambda: not processes_of(jobs["ending"]))
     server.start()
-    ended = wait_end(server.client, job)
-    assert ended["status"] == "succeeded"
-    assert wait_end(server.client, waiting)["status"] == "succeeded"
-    assert completed(server.settings, job, waiting) == [f"{job} one", f"{job} two", f"{waiting} three"]
-    if moment in {"first stage", "second stage", "ended meanwhile"}:
-        assert ended["attempt"] == 1, "the running process was adopted"
-    events = server.client.get(f"/v1/jobs/{job}/events").json()["items"]
-    assert Counter(e["stage"] for e in events if e["event"] == "result") == {"one": 1, "two": 1}
+    for gate in itertools.chain(*gates.values()):
+        gate.touch()
+    ended = {moment: wait_end(client, job) for moment, job in jobs.items()}
+    for moment, job in jobs.items():
+        assert ended[moment]["status"] == "succeeded", moment
+        assert completed(server.settings, job) == [f"{job} 1", f"{job} 2"], moment
+        events = client.get(f"/v1/jobs/{job}/events").json()["items"]
+        assert [e["stage"] for e in events if e["event"] == "result"] == ["1", "2"], moment
+    assert {moment: ended[moment]["attempt"] for moment in ("first", "second", "ending")} == {
+        "first": 1,
+        "second": 1,
+        "ending": 1,
+    }, "what ran was adopted"
 
 
 def test_server_and_runner_killed_together(server: Server, folder: Path, tmp_path: Path) -> None:
