@@ -92,6 +92,15 @@ def test_ties_of_twins_are_proved_and_go_to_the_smaller_row(name: str) -> None:
             assert rows.neighbors[source].tolist() == expected
 
 
+def test_a_source_left_out_on_purpose_is_no_candidate() -> None:
+    matrix = adjacency(*NAMED["star"])
+    S = dense_ppr(matrix, 0.05, False)
+    assert S[0, 3] > S[0, 0] > S[0, 1]
+    rows = push_all(topology(matrix), PprSettings(top_k=1, teleport=0.05, self_loops=False, include_self=False))
+    assert rows.neighbors[0].tolist() == [3]
+    assert rows.exact[0]
+
+
 def test_a_tie_that_is_not_of_twins_stays_unproved_with_a_gap_of_rounding() -> None:
     rows = push_all(topology(adjacency(*NAMED["path"])), PprSettings(top_k=2, epsilon_floor=1e-14))
     assert not rows.exact[4]
