@@ -93,7 +93,12 @@ def run_with_ray(job: loop.Job) -> None:
         from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
         from ray.train.torch import TorchTrainer
 
-        trainer = TorchTrainer(
+        class Trainer(TorchTrainer):
+            """Leaves SIGINT to ``_interruptible``, where Ray's own handler would end in an exit of another code."""
+
+            def _register_sigint_handler(self, controller: Any) -> None: ...
+
+        trainer = Trainer(
             _worker,
             train_loop_config=_document(job, cpus),
             scaling_config=ScalingConfig(num_workers=run.num_workers, use_gpu=gpu, resources_per_worker={"CPU": cpus}),
@@ -200,35 +205,41 @@ def connected(work: Path) -> Iterator[tuple[Any, Path]]:
 def _started(ray: Any) -> Iterator[None]:
     # Unix sockets have short paths: the session lives under /tmp, not under a long work directory.
     session = tempfile.TemporaryDirectory(prefix="rgrl-ray-", dir="/tmp", ignore_cleanup_errors=True)
-    with session, _signal_handlers_kept() as restore:
-        options: dict[str, Any] = {"address": os.environ.get("RAY_ADDRESS", "local")}
-        if options["address"] == "local":
-            options |= {
-                "include_dashboard": False,
-                "object_store_memory": OBJECT_STORE_BYTES,
-                "_temp_dir": session.name,
-            }
+    options: dict[str, Any] = {"address": os.environ.get("RAY_ADDRESS", "local")}
+    if options["address"] == "local":
+        options |= {
+            "include_dashboard": False,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "_temp_dir": session.name,
+        }
+    with session, _interruptible() as set_handlers:
         try:
             ray.init(log_to_driver=False, logging_level="ERROR", **options)
-            restore()
+            set_handlers()
             yield
-        except SystemExit as error:
-            raise Interrupted("interrupted", remedy="run the same command again: it continues") from error
         finally:
             ray.shutdown()
 
 
 @contextlib.contextmanager
-def _signal_handlers_kept() -> Iterator[Callable[[], None]]:
-    """Ray replaces the handlers of SIGTERM and SIGINT by ones that exit; put the stage's back."""
+def _interruptible() -> Iterator[Callable[[], None]]:
+    """Raise ``Interrupted`` for SIGTERM and SIGINT, whatever Ray does to their handlers.
+
+    ``ray.init`` puts an exit in the place of SIGTERM's, so the answer sets the handlers again. Waiting for Ray lets
+    KeyboardInterrupt through and swallows what any other handler raises.
+    """
     numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.getsignal(number) for number in numbers}
 
-    def restore() -> None:
+    def set_handlers() -> None:
+        for number in numbers:
+            signal.signal(number, signal.default_int_handler)
+
+    set_handlers()
+    try:
+        yield set_handlers
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise Interrupted("interrupted", remedy="run the same command again: it continues") from error
+    finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-    try:
-        yield restore
-    finally:
-        restore()
