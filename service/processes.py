@@ -7,6 +7,7 @@ processes do), and a process id that the system gave to another program does not
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ __all__ = ["ATTEMPT", "HOME", "JOB", "JobProcess", "end_all", "job_processes", "
 
 HOME, JOB, ATTEMPT = "RGRL_HOME", "RGRL_JOB", "RGRL_ATTEMPT"
 _RUNNER = "service.runner"
+END_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -55,18 +57,30 @@ def runner_of(home: Path, token: str, pid: int | None) -> JobProcess | None:
 
 
 def end_all(processes: Iterator[JobProcess]) -> int:
-    """SIGKILL to each, and wait for their end; how many there were."""
+    """SIGKILL to each, and wait until they are gone; how many there were.
+
+    One that its parent has not collected yet is gone too: it runs and holds nothing any more.
+    """
     ended = list(processes)
     for found in ended:
         found.send(signal.SIGKILL)
-    psutil.wait_procs([found.process for found in ended], timeout=5.0)
+    deadline = time.monotonic() + END_WITHIN_S
+    while any(_runs(found.process) for found in ended) and time.monotonic() < deadline:
+        time.sleep(0.02)
     return len(ended)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def _read(process: psutil.Process, home: Path) -> JobProcess | None:
     try:
         marks = process.environ()
-        if marks.get(HOME) != str(home) or JOB not in marks or process.status() == psutil.STATUS_ZOMBIE:
+        if marks.get(HOME) != str(home) or JOB not in marks or not _runs(process):
             return None
         return JobProcess(process, marks[JOB], marks.get(ATTEMPT, ""))
     except psutil.Error:
