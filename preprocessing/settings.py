@@ -148,4 +148,4 @@ class PreprocessSettings(Settings):
     ppr: PprSettings = PprSettings()
     degree_weights: DegreeWeightSettings = DegreeWeightSettings()
     threads: int | None = Field(None, ge=1, le=1024, description="Default: every core.")
-    shard_rows: int = Field(65_536, ge=1, description="Rows a shard; a killed run loses at most the shards in work.")
+    shard_rows: int = Field(16_384, ge=1, description="Rows a shard; a killed run loses at most the shards in work.")

@@ -169,11 +169,14 @@ def _published(
     local_weight: float = 1.0,
     transform: str = "none",
 ) -> dict[str, Any]:
-    """One row of METHOD's table as a partial ``TrainSettings`` document."""
+    """One published setting as a partial ``TrainSettings`` document.
+
+    The published figures come from code that trains on BatchNorm's running statistics, so the presets do.
+    """
     names = ("drop_feature_1", "drop_feature_2", "drop_edge_1", "drop_edge_2")
     return {
         "features": {"transform": transform},
-        "encoder": {"layers": layers, "predictor_hidden": hidden},
+        "encoder": {"layers": layers, "predictor_hidden": hidden, "batch_norm_statistics": "running"},
         "augment": dict(zip(names, drops, strict=True)),
         "anchors": {
             "num_global": num_global,
