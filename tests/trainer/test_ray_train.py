@@ -1,4 +1,7 @@
 import json
+import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -129,3 +132,26 @@ def kill_a_worker_after_a_checkpoint(work: Path) -> None:
     children = psutil.Process().children(recursive=True)
     workers = [child for child in children if "RayTrainWorker" in " ".join(child.cmdline())]
     workers[-1].kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_stage_and_every_process_of_its_ray(
+    bundle: Bundle, tmp_path: Path, number: signal.Signals
+) -> None:
+    settings = settings_document(run={"epochs": 1_000_000, "checkpoint_every": 1, "num_workers": 1})
+    spec = {"bundle": str(bundle.path), "out": str(tmp_path / "out"), "work": str(tmp_path / "work")}
+    (tmp_path / "spec.json").write_text(json.dumps(spec | {"settings": settings}))
+    command = [sys.executable, "-m", "trainer", "train", str(tmp_path / "spec.json")]
+    stage = psutil.Popen(command, env=os.environ | {EVENTS_VARIABLE: str(tmp_path / "events")})
+    while not list((tmp_path / "work" / "checkpoints").glob("epoch-*")):
+        assert stage.poll() is None
+        time.sleep(0.2)
+    children = stage.children(recursive=True)
+    assert children
+    stage.send_signal(number)
+    assert stage.wait(timeout=60) == 130
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert [child for child in alive if child.status() != psutil.STATUS_ZOMBIE] == []
+    last = json.loads((tmp_path / "events").read_text().splitlines()[-1])
+    assert last["error"]["code"] == "interrupted"
