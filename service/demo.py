@@ -36,7 +36,9 @@ ALIAS = "demo"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 LOG_TAIL = 2000
+# What a demo has time for on two cores.
 MOST_EPOCHS = 300
+MOST_NODE_EPOCHS = 600_000
 
 # Small and quick; HNSW, where exact search would do, so that there is a recall to measure.
 DIGITS: dict[str, Any] = {
@@ -149,13 +151,12 @@ def _pipeline(client: Client, request: dict[str, Any], name: str, console: Conso
     _cancel_unfinished(client)
     old_sets, old_graphs = list(client.embeddings()), list(client.graphs())
     graph = client.register_graph(**request, name=name)
-    settings = DIGITS if digits else _settings_for(name)
-    job = client.submit("pipeline", graph=graph.id, name=f"demo on {name}", alias=ALIAS, **settings)
-    console.print(f"Submitted {job.id} for {graph.id}: ingest, preprocess, train, evaluate, index", soft_wrap=True)
-    with ProgressView() as view:
-        job = client.wait(job.id, lambda event: view.show(event.event, event.stage or "", event.data))
-    if job.status != "succeeded":
-        raise _failure(client, job)
+    settings = DIGITS
+    if not digits:
+        _finish(client, client.submit("ingest", graph=graph.id, name=f"read {name}"), console)
+        counts = client.graph(graph.id).counts or {}
+        settings = _settings_for(name, counts["nodes"])
+    _finish(client, client.submit("pipeline", graph=graph.id, name=f"demo on {name}", alias=ALIAS, **settings), console)
     for old_set in old_sets:
         client.delete_embedding(old_set.id)
     for old_graph in old_graphs:
@@ -163,14 +164,24 @@ def _pipeline(client: Client, request: dict[str, Any], name: str, console: Conso
     return client.embedding(ALIAS)
 
 
-def _settings_for(name: str) -> dict[str, Any]:
-    """The published preset that a graph's name speaks of, or the defaults; in either case a demo's number of epochs."""
+def _finish(client: Client, job: Job, console: Console) -> None:
+    """Follow a job to its end; raise why it failed, if it did."""
+    console.print(f"Submitted {job.id}: {job.kind} for {job.graph}", soft_wrap=True)
+    with ProgressView() as view:
+        ended = client.wait(job.id, lambda event: view.show(event.event, event.stage or "", event.data))
+    if ended.status != "succeeded":
+        raise _failure(client, ended)
+
+
+def _settings_for(name: str, nodes: int) -> dict[str, Any]:
+    """The published preset that a graph's name speaks of, or the defaults, for as long as a demo has time."""
     from trainer.settings import PRESETS, TrainSettings
 
     words = re.split(r"[^a-z0-9]+", name.lower())
     preset = next((word for word in words if word in PRESETS), None)
-    epochs = PRESETS[preset]["run"]["epochs"] if preset else TrainSettings().run.epochs
-    return {"train": {"preset": preset, "run": {"epochs": min(epochs, MOST_EPOCHS)}}}
+    published = PRESETS[preset]["run"]["epochs"] if preset else TrainSettings().run.epochs
+    epochs = min(published, MOST_EPOCHS, max(1, MOST_NODE_EPOCHS // nodes))
+    return {"train": {"preset": preset, "run": {"epochs": epochs}}}
 
 
 def _failure(client: Client, job: Job) -> RgrlError:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -93,20 +94,35 @@ BAD_TABLES: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, dict[str, Any], list[str]]]:
+    """Each fault given to the real command, two at a time: exit code, error, and the folders left behind."""
+
+    root = tmp_path_factory.mktemp("faults")
+
+    def refuse(fault: str) -> tuple[int, dict[str, Any], list[str]]:
+        folder = root / fault
+        folder.mkdir()
+        given, _ = BAD_TABLES[fault]
+        extra = ["--feature", "x", "--feature", "y2"] if fault.startswith("text") else []
+        arguments = ["ingest", *map(str, tables(folder, **given)), *extra, str(folder / "bundle"), "--json"]
+        done = subprocess.run([sys.executable, "-m", "service.cli", *arguments], capture_output=True, text=True)
+        left = [path.name for path in folder.iterdir() if path.is_dir()]
+        return done.returncode, json.loads(done.stdout)["error"], left
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(BAD_TABLES, pool.map(refuse, BAD_TABLES), strict=True))
+
+
 @pytest.mark.parametrize("fault", BAD_TABLES)
 def test_bad_input_ends_with_3_and_says_where_and_what_to_do(
-    fault: str, tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]
+    fault: str, refusals: dict[str, tuple[int, dict[str, Any], list[str]]]
 ) -> None:
-    given, words = BAD_TABLES[fault]
-    options = tables(tmp_path, **given)
-    extra = ["--feature", "x", "--feature", "y2"] if fault.startswith("text") else []
-    code, out, _ = rgrl("ingest", *options, *extra, tmp_path / "bundle", "--json")
-    error = json.loads(out)["error"]
+    code, error, left = refusals[fault]
     assert code == 3, error
     told = " ".join(str(error[part]) for part in ("message", "where", "given", "expected"))
-    assert [word for word in words if word not in told] == [], told
+    assert [word for word in BAD_TABLES[fault][1] if word not in told] == [], told
     assert error["remedy"], error
-    left = [path.name for path in tmp_path.iterdir() if path.is_dir()]
     assert left == []
 
 
