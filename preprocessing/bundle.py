@@ -50,6 +50,7 @@ class Topology:
 
     @property
     def num_nodes(self) -> int:
+        """N, isolated nodes among them."""
         return len(self.indptr) - 1
 
     @property
@@ -62,6 +63,7 @@ class Topology:
         return np.diff(self.indptr)
 
     def neighbors(self, row: int) -> IntArray:
+        """The nodes that ``row`` hears from, ascending."""
         return self.indices[self.indptr[row] : self.indptr[row + 1]]
 
 
@@ -73,6 +75,7 @@ class DenseFeatures:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(N, F)."""
         return self.values.shape[0], self.values.shape[1]
 
 
@@ -128,14 +131,17 @@ class Bundle:
 
     @property
     def num_nodes(self) -> int:
+        """N, isolated nodes among them."""
         return int(self.manifest["counts"]["nodes"])
 
     @property
     def content_hash(self) -> str:
+        """sha256 over the hashes of the bundle's files."""
         return str(self.manifest["content_hash"])
 
     @cached_property
     def ids(self) -> IdMap:
+        """External ids by row, and rows by external id."""
         return IdMap.open(self.path)
 
     @cached_property

@@ -111,7 +111,7 @@ class CollapsedError(RgrlError):
     code = "collapsed"
 
 
-class Interrupted(RgrlError):
+class Interrupted(RgrlError):  # noqa: N818 (what happened was no error)
     """SIGTERM or SIGINT; the next run continues from what is on disk."""
 
     code = "interrupted"
