@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from preprocessing.errors import ArtifactError, InputError, UsageError
 
@@ -224,14 +224,29 @@ def _publish(partial: Path, target: Path, *, replace: bool) -> None:
 @contextlib.contextmanager
 def _locked(target: Path) -> Iterator[None]:
     lock = target.parent / f".{target.name}.lock"
-    with lock.open("w") as file:
+    file = _acquire(lock, target)
+    try:
+        yield
+    finally:
+        # Removed while it is held; who waited for the removed file finds that it is not the one of that name any more.
+        lock.unlink(missing_ok=True)
+        file.close()
+
+
+def _acquire(lock: Path, target: Path) -> IO[str]:
+    while True:
+        file = lock.open("w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            file.close()
             raise UsageError(
                 "another process is building this artefact",
                 given=target,
                 expected="one builder at a time",
                 remedy="wait for it to end, or stop it, and run the same command again",
             ) from None
-        yield
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                return file
+        file.close()

@@ -15,6 +15,7 @@ Events: ``{"time", "event", "stage", …}`` with ``event`` one of
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -29,12 +30,22 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from preprocessing.errors import Interrupted, RgrlError, UsageError
+from preprocessing.errors import Interrupted, ResourceError, RgrlError, UsageError
 
 __all__ = ["Emitter", "StageMain", "run_stage", "usage_error"]
 
 EVENTS_VARIABLE = "RGRL_EVENTS"
 PROGRESS_INTERVAL_S = 0.2
+STORAGE = {
+    errno.ENOSPC: "no space is left",
+    errno.EDQUOT: "the quota is used up",
+    errno.EROFS: "it is read-only",
+    errno.EACCES: "no permission",
+    errno.EPERM: "no permission",
+    errno.ENOTDIR: "a parent of the path is a file",
+    errno.EEXIST: "a parent of the path is a file",
+}
+"""What a disk refuses for reasons that a person can mend."""
 
 
 class Emitter:
@@ -112,6 +123,18 @@ def run_stage(stages: Mapping[str, StageMain], argv: list[str]) -> int:
         emitter.error(error)
         print(error.text(), file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        if error.errno not in STORAGE:
+            return _unexpected(emitter, error, "internal", f"{type(error).__name__}: {error}")
+        failure = ResourceError(
+            f"the disk refused: {STORAGE[error.errno]}",
+            where=str(error.filename or spec_path),
+            given=str(error),
+            remedy="make room or name another path, then run the same command again: it continues",
+        )
+        emitter.error(failure)
+        print(failure.text(), file=sys.stderr)
+        return failure.exit_code
     except MemoryError as error:
         return _unexpected(emitter, error, "out_of_memory", "the stage ran out of memory")
     except Exception as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Query, Response, status
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime
+from pydantic import AfterValidator, AwareDatetime
 
 from preprocessing.artifact import fingerprint
 from preprocessing.errors import UsageError
@@ -88,13 +89,24 @@ def submit_job(
     return job
 
 
+def _in_utc(value: datetime) -> datetime:
+    """The same moment in UTC, in which some moments near the calendar's ends have no date."""
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("the moment has no date in UTC") from None
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+
+
 @router.get("")
 def list_jobs(
     store: StoreDep,
     status: Annotated[list[JobStatus] | None, Query(description="Any of these.")] = None,
     kind: Annotated[list[JobKind] | None, Query(description="Any of these.")] = None,
     label: Annotated[list[str] | None, Query(description="All of these, each `key=value`.")] = None,
-    created_after: AwareDatetime | None = None,
+    created_after: Moment | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
     cursor: str | None = None,
 ) -> Items[JobAnswer]:

@@ -23,7 +23,7 @@ def make(target: Path, text: str, identity: str = "a", *, replace: bool = False)
 
 
 def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir() if not path.name.endswith(".lock")}
+    return {path.name for path in folder.iterdir()}
 
 
 def test_publish_writes_the_manifest_with_hashes_and_renames(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -42,7 +43,10 @@ PROGRAM = textwrap.dedent(
     def full(spec, emitter):
         raise MemoryError
 
-    stages = {f.__name__: f for f in (work, wrong, hang, settings, broken, full)}
+    def disk(spec, emitter):
+        raise OSError(spec["errno"], "refused", "out/indices.npy")
+
+    stages = {f.__name__: f for f in (work, wrong, hang, settings, broken, full, disk)}
     sys.exit(run_stage(stages, sys.argv[1:]))
     """
 )
@@ -100,6 +104,16 @@ def test_unexpected_failure_is_exit_1_with_a_traceback_in_the_log(tmp_path: Path
     assert status == 1
     assert events[-1]["error"]["code"] == code
     assert "Traceback" in stderr
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.ENOTDIR])
+def test_what_the_disk_refuses_is_one_clear_error(tmp_path: Path, number: int) -> None:
+    code, events, stderr = finish(tmp_path, "disk", {"errno": number})
+    assert code == 1
+    assert events[-1]["error"]["code"] == "resources_unavailable"
+    assert "out/indices.npy" in stderr
+    assert "remedy" in stderr
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -193,7 +193,14 @@ def test_filters_combine_and_pages_hold_under_them(client: TestClient, graph: st
 
 
 @pytest.mark.parametrize(
-    "params", [{"status": "asleep"}, {"label": "novalue"}, {"created_after": "2026-01-01T00:00:00"}, {"limit": 0}]
+    "params",
+    [
+        {"status": "asleep"},
+        {"label": "novalue"},
+        {"created_after": "2026-01-01T00:00:00"},
+        {"limit": 0},
+        {"created_after": "0001-01-01T00:00:00+23:59"},
+    ],
 )
 def test_bad_filters(client: TestClient, params: dict[str, Any]) -> None:
     answer = client.get("/v1/jobs", params=params)
