@@ -1,7 +1,9 @@
 # make demo   the whole pipeline on real data, through a real server
 # make test   lint, types, import rules and tests
 PYTHON ?= python3
-# A bare `torch` brings gigabytes of CUDA. On a GPU machine: make demo TORCH=torch
+# What pip is told of torch. From PyPI, Linux builds for x86-64 bring gigabytes of CUDA; without a GPU:
+#   make demo TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+# To change it later, `make clean` first.
 TORCH  ?= torch==2.13.0
 VENV   ?= .venv
 GRAPH  ?=
@@ -29,7 +31,7 @@ $(VENV)/.run: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rgrl needs Python 3.11 or newer; name one with PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet "$(TORCH)"
+	$(BIN)/pip install --quiet $(TORCH)
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 
@@ -37,5 +39,6 @@ $(VENV)/.dev: $(VENV)/.run
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@
 
+# The demo's server and its embeddings go too.
 clean:
 	rm -rf $(VENV) demo build dist *.egg-info
