@@ -109,7 +109,7 @@ def test_arrays_that_do_not_fit_are_named(tmp_path: Path, name: str, array: np.n
         run(tmp_path, arrays)
     assert message in raised.value.text()
     assert str(tmp_path / "graph.npz") in raised.value.text()
-    assert {path.name for path in tmp_path.iterdir()} == {"graph.npz", ".bundle.lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {"graph.npz"}
 
 
 @pytest.mark.parametrize(("nodes", "edges"), [(0, 0), (3, 0)])

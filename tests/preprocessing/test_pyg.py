@@ -87,7 +87,7 @@ def test_what_is_no_graph_is_refused(tmp_path: Path, given: Any, message: str) -
     with pytest.raises(InputError) as raised:
         ingest_pyg(given, tmp_path / "bundle")
     assert message in raised.value.text()
-    assert [path.name for path in tmp_path.iterdir()] == [".bundle.lock"]
+    assert [path.name for path in tmp_path.iterdir()] == []
 
 
 def test_a_data_set_that_needs_no_download(tmp_path: Path) -> None:
