@@ -119,22 +119,14 @@ def run_stage(stages: Mapping[str, StageMain], argv: list[str]) -> int:
             emitter.result(stages[stage](spec, emitter))
         except ValidationError as error:
             raise usage_error(error) from error
+        except OSError as error:
+            if error.errno not in STORAGE:
+                raise
+            raise _refused(error, spec_path) from error
     except RgrlError as error:
         emitter.error(error)
         print(error.text(), file=sys.stderr)
         return error.exit_code
-    except OSError as error:
-        if error.errno not in STORAGE:
-            return _unexpected(emitter, error, "internal", f"{type(error).__name__}: {error}")
-        failure = ResourceError(
-            f"the disk refused: {STORAGE[error.errno]}",
-            where=str(error.filename or spec_path),
-            given=str(error),
-            remedy="make room or name another path, then run the same command again: it continues",
-        )
-        emitter.error(failure)
-        print(failure.text(), file=sys.stderr)
-        return failure.exit_code
     except MemoryError as error:
         return _unexpected(emitter, error, "out_of_memory", "the stage ran out of memory")
     except Exception as error:
@@ -151,6 +143,15 @@ def usage_error(error: ValidationError, prefix: str = "") -> UsageError:
         given=first.get("input"),
         pointer=pointer,
         remedy="correct the setting; nothing was started",
+    )
+
+
+def _refused(error: OSError, spec_path: str) -> ResourceError:
+    return ResourceError(
+        f"the disk refused: {STORAGE[error.errno or 0]}",
+        where=str(error.filename or spec_path),
+        given=str(error),
+        remedy="make room or name another path, then run the same command again: it continues",
     )
 
 
