@@ -150,7 +150,7 @@ def _print_job(job: Job, as_json: bool) -> None:
 def _graph_id(client: Client, named: str) -> str:
     if named.startswith("graph_"):
         return named
-    from service.graph_sources import graph_request
+    from service.cli.graph_sources import graph_request
 
     return client.register_graph(**graph_request(named, Path("pyg-data").absolute()), name=Path(named).name).id
 

@@ -15,7 +15,7 @@ from service.cli.options import AsJson, Set, assign, validated
 from service.cli.output import fail, print_facts, print_json
 
 if TYPE_CHECKING:
-    from service.stages import StageOutcome
+    from service.jobs.stages import StageOutcome
 
 __all__ = ["evaluate", "export", "index", "ingest", "preprocess", "train"]
 
@@ -170,7 +170,7 @@ def index(
     as_json: AsJson = False,
 ) -> None:
     """Build the nearest-neighbour index of an embedding set and measure its recall."""
-    from service.index_settings import IndexSettings
+    from service.search.index_settings import IndexSettings
 
     settings = validated(IndexSettings, assign({"kind": kind.value}, set_ or []))
     _run("index", {"embeddings": str(embeddings.absolute()), "settings": settings.model_dump()}, as_json)
@@ -210,7 +210,7 @@ def _direction(**chosen: bool) -> str:
 def _run(stage: str, spec: dict[str, Any], as_json: bool, scratch: Path | None = None) -> None:
     """Run a stage with progress bars and exit as it does; ``scratch`` goes once it is done."""
     from service.cli.progress import ProgressView
-    from service.stages import run_stage
+    from service.jobs.stages import run_stage
 
     with ProgressView() as view:
         outcome = run_stage(stage, spec, lambda event: view.show(event["event"], event["stage"], event))

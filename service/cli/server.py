@@ -27,7 +27,7 @@ def serve(
     as_json: AsJson = False,
 ) -> None:
     """API, scheduler and page on one port, until Ctrl-C; jobs that run then go on, and the next start adopts them."""
-    from service.serve import serve as run
+    from service.api.serve import serve as run
     from service.settings import ServiceSettings
 
     given: dict[str, Any] = {"home": home, "host": host, "port": port}
@@ -47,7 +47,7 @@ def serve(
 
 def doctor(home: Home = DEFAULT_HOME, as_json: AsJson = False) -> None:
     """What this machine offers, what is missing, and how to get it; ends with 1 if something needed is missing."""
-    from service.doctor import examine
+    from service.cli.doctor import examine
 
     findings = examine(home)
     if as_json:
@@ -68,6 +68,6 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """The whole pipeline on real data, through a real server."""
-    from service.demo import run
+    from service.cli.demo import run
 
     raise typer.Exit(run(graph, keep=sys.stdout.isatty() if keep is None else keep, as_json=as_json))

@@ -13,7 +13,7 @@ import pyarrow as pa
 from preprocessing.artifact import build
 from preprocessing.bundle import BUNDLE
 from preprocessing.ids import IdMap
-from service.embedding_set import EMBEDDING_SET
+from service.search.embedding_set import EMBEDDING_SET
 from service.settings import ServiceSettings
 from service.store import Store
 

@@ -25,9 +25,9 @@ from fastapi.testclient import TestClient
 
 from preprocessing.artifact import build
 from preprocessing.ids import IdMap
-from service.app import create_app
-from service.plan import StagePlan, embedding_id
-from service.serve import serve
+from service.api.app import create_app
+from service.api.serve import serve
+from service.jobs.plan import StagePlan, embedding_id
 from service.settings import ServiceSettings
 from service.store import Job, Store
 

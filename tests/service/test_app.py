@@ -16,10 +16,10 @@ from fastapi.testclient import TestClient
 from service_harness import running_app, settings_in, wait_for
 
 from preprocessing.errors import InputError, RgrlError, UsageError
-from service.app import create_app
-from service.auth import REFRESH_S
+from service.api.app import create_app
+from service.api.auth import REFRESH_S
+from service.api.openapi import document
 from service.logs import configure_logging
-from service.openapi import document
 from service.settings import ServiceSettings
 from service.store import Store
 
@@ -305,6 +305,6 @@ def test_every_operation_asks_for_its_scope(tmp_path: Path) -> None:
 
 def test_the_committed_openapi_is_the_running_ones() -> None:
     text = document()
-    assert (ROOT / "docs" / "openapi.json").read_text() == text, "run: python -m service.openapi > docs/openapi.json"
+    assert (ROOT / "docs" / "openapi.json").read_text() == text, "python -m service.api.openapi > docs/openapi.json"
     operations = [(m, p) for p, item in json.loads(text)["paths"].items() for m in item]
     assert len(operations) == 33

@@ -341,7 +341,7 @@ def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embed
 def test_a_server_that_is_not_there_is_an_error_with_a_remedy(
     rgrl: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.client_transport.FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("service.client.transport.FIRST_WAIT_S", 0.001)
     code, _, err = rgrl("jobs", "list", "--server", "http://127.0.0.1:9")
     assert (code, "rgrl serve" in err) == (1, True)
 

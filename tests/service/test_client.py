@@ -16,7 +16,7 @@ from service_harness import Server, settings_in, wait_for
 from preprocessing.errors import UsageError
 from service import client_transport
 from service.client import Client, Event
-from service.client_transport import (
+from service.client.transport import (
     AuthError,
     ConflictError,
     InvalidRequestError,

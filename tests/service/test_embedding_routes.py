@@ -14,9 +14,9 @@ from embedding_fixtures import add_set, settings, write_bundle, write_set
 from fastapi.testclient import TestClient
 
 from preprocessing.stage import Emitter
-from service.app import create_app
-from service.index_settings import IndexSettings
-from service.indexing import build_index
+from service.api.app import create_app
+from service.search.index_settings import IndexSettings
+from service.search.indexing import build_index
 
 ARROW = "application/vnd.apache.arrow.stream"
 NODES, DIM = 60, 6
@@ -121,7 +121,7 @@ def test_base64_is_little_endian_float32(client: TestClient, numbered: str, vect
 def test_arrow_holds_the_same_and_more_ids(
     client: TestClient, numbered: str, vectors: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.routes.embeddings.ARROW_BATCH", 7)
+    monkeypatch.setattr("service.api.routes.embeddings.ARROW_BATCH", 7)
     ids = [*range(20), "nobody", *range(20, 40)]
     response = client.post(f"/v1/embeddings/{numbered}/lookup", json={"ids": ids}, headers={"Accept": ARROW})
     assert response.headers["content-type"] == ARROW

@@ -12,8 +12,8 @@ from embedding_fixtures import write_bundle
 from sklearn.datasets import load_digits
 
 from preprocessing.errors import InputError
-from service.demo_graph import write_digits
-from service.graph_sources import graph_request
+from service.cli.demo.graph import write_digits
+from service.cli.graph_sources import graph_request
 
 ROOT = Path("/pyg")
 

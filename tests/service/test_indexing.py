@@ -14,11 +14,11 @@ from embedding_fixtures import write_set
 from preprocessing.artifact import read_manifest, verify
 from preprocessing.errors import InputError
 from preprocessing.stage import Emitter
-from service.embedding_set import EmbeddingSet
-from service.index_settings import IndexSettings
-from service.indexing import build_index
-from service.knn_index import choose_kind
-from service.recall import measured_recall, true_scores
+from service.search.embedding_set import EmbeddingSet
+from service.search.index_settings import IndexSettings
+from service.search.indexing import build_index
+from service.search.knn_index import choose_kind
+from service.search.recall import measured_recall, true_scores
 
 EMIT = Emitter("index")
 
@@ -100,7 +100,7 @@ def test_the_stage_runs_as_a_process_and_reports(tmp_path: Path) -> None:
     path = write_set(tmp_path / "set", vectors(200))
     spec, events = tmp_path / "spec.json", tmp_path / "events.jsonl"
     spec.write_text(json.dumps({"embeddings": str(path), "settings": {"kind": "hnsw"}}))
-    command = [sys.executable, "-m", "service.indexing", "index", str(spec)]
+    command = [sys.executable, "-m", "service.search.indexing", "index", str(spec)]
     done = subprocess.run(command, env={"RGRL_EVENTS": str(events), "PATH": ""}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in events.read_text().splitlines()]

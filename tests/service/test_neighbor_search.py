@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from preprocessing.stage import Emitter
 from service import exact_search, neighbors
-from service.embedding_set import EmbeddingSet
-from service.exact_search import inverse_norms, scan, unit
-from service.index_settings import IndexSettings
-from service.indexing import build_index
-from service.neighbors import Space, nearest
+from service.search.embedding_set import EmbeddingSet
+from service.search.exact import inverse_norms, scan, unit
+from service.search.index_settings import IndexSettings
+from service.search.indexing import build_index
+from service.search.neighbors import Space, nearest
 
 
 def brute(vectors: npt.NDArray[Any], query: npt.NDArray[Any], k: int, excluded: set[int]) -> list[tuple[float, int]]:

@@ -10,8 +10,8 @@ import pytest
 from embedding_fixtures import settings
 from fastapi.testclient import TestClient
 
-from service.app import create_app
-from service.routes.page import FOLDER
+from service.api.app import create_app
+from service.api.routes.page import FOLDER
 
 
 @pytest.fixture(scope="module")

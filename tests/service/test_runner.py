@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from service_harness import FAKE_STAGE, wait_for
 
-from service.event_file import CHUNK, completed_stages, read_events
-from service.job_log import JobLog, tail
-from service.runner import EVENTS, EXIT, LOCK, LOCKED_OUT, PLAN
+from service.jobs.event_file import CHUNK, completed_stages, read_events
+from service.jobs.log import JobLog, tail
+from service.jobs.runner import EVENTS, EXIT, LOCK, LOCKED_OUT, PLAN
 
 
 def prepare(folder: Path, *stages: tuple[str, dict[str, Any]]) -> None:
@@ -34,7 +34,7 @@ def prepare(folder: Path, *stages: tuple[str, dict[str, Any]]) -> None:
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "service.runner", str(folder), "token"]
+    command = [sys.executable, "-m", "service.jobs.runner", str(folder), "token"]
     return subprocess.Popen(command, env=os.environ | {"RGRL_JOB": "job_x", "RGRL_ATTEMPT": "token"})
 
 

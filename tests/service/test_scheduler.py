@@ -26,7 +26,7 @@ from service_harness import (
 )
 
 from preprocessing.errors import UsageError
-from service.app import create_app
+from service.api.app import create_app
 from service.settings import ServiceSettings
 
 

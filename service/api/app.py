@@ -1,0 +1,84 @@
+"""The application: settings in, a FastAPI app out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+from preprocessing.artifact import code_version
+from service.api.auth import READ, KeyRing, check_exposure, open_without_keys
+from service.api.middleware import BodyLimit, RequestContext
+from service.api.routes import aliases, embeddings, graphs, health, info, job_history, jobs, keys, page
+from service.errors import Problem, install_error_handlers
+from service.jobs.plan import Planner, plan_job
+from service.jobs.scheduler import Scheduler
+from service.metrics import Metrics
+from service.search.embedding_set import EmbeddingSets
+from service.settings import ServiceSettings
+from service.store import Store
+
+__all__ = ["create_app"]
+
+_PROBLEM: dict[int | str, dict[str, Any]] = {
+    code: {
+        "description": "Problem details (RFC 9457)",
+        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    for code in ("4XX", "5XX")
+}
+
+
+class _App(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """The document, with the schema of every error answer."""
+        document = super().openapi()
+        schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        document["components"]["schemas"].update(schema.pop("$defs", {}), Problem=schema)
+        return document
+
+
+def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAPI:
+    """A server of ``settings.home``: API, scheduler and page. ``plan`` turns jobs into the commands that do them.
+
+    ``UsageError`` when the store cannot be opened, or when the address is open to others and there is no API key.
+    """
+    store = Store(settings)
+    check_exposure(settings, store)
+    metrics = Metrics()
+    scheduler = Scheduler(store, settings, plan, metrics)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        scheduler.start()
+        try:
+            yield
+        finally:
+            scheduler.stop()
+            store.close()
+
+    app = _App(
+        title="rgrl",
+        version=code_version(),
+        description="Node embeddings for huge graphs, without labels.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        responses=_PROBLEM,
+    )
+    app.state.settings = settings
+    app.state.store = store
+    app.state.metrics = metrics
+    app.state.scheduler = scheduler
+    app.state.keys = KeyRing(store, open_without_keys=open_without_keys(settings))
+    app.state.embeddings = EmbeddingSets(store, settings.open_embeddings)
+    app.include_router(health.router)
+    app.include_router(page.router)
+    for part in (info, graphs, jobs, job_history, embeddings, aliases, keys):
+        app.include_router(part.router, dependencies=[READ])
+    install_error_handlers(app)
+    app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(RequestContext, metrics=metrics)
+    return app

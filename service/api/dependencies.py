@@ -1,0 +1,40 @@
+"""What routes ask the running application for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from service.jobs.scheduler import Scheduler
+from service.metrics import Metrics
+from service.settings import ServiceSettings
+from service.store import Store
+
+__all__ = ["MetricsDep", "SchedulerDep", "SettingsDep", "StoreDep"]
+
+
+async def _settings(request: Request) -> ServiceSettings:
+    settings: ServiceSettings = request.app.state.settings
+    return settings
+
+
+async def _store(request: Request) -> Store:
+    store: Store = request.app.state.store
+    return store
+
+
+async def _scheduler(request: Request) -> Scheduler:
+    scheduler: Scheduler = request.app.state.scheduler
+    return scheduler
+
+
+async def _metrics(request: Request) -> Metrics:
+    metrics: Metrics = request.app.state.metrics
+    return metrics
+
+
+SettingsDep = Annotated[ServiceSettings, Depends(_settings)]
+StoreDep = Annotated[Store, Depends(_store)]
+SchedulerDep = Annotated[Scheduler, Depends(_scheduler)]
+MetricsDep = Annotated[Metrics, Depends(_metrics)]

@@ -1,0 +1,184 @@
+"""``/v1/jobs``: submit, list, edit and cancel jobs. Handlers write rows and wishes; status is the scheduler's."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header, Query, Response, status
+from fastapi.responses import JSONResponse
+from pydantic import AfterValidator, AwareDatetime
+
+from preprocessing.artifact import fingerprint
+from preprocessing.errors import UsageError
+from service.api.auth import WRITE
+from service.api.dependencies import SchedulerDep, SettingsDep, StoreDep
+from service.jobs.estimate import estimate
+from service.jobs.feasibility import check_feasible
+from service.jobs.plan import stages_of
+from service.jobs.schemas import EvaluateJob, IndexJob, JobAnswer, JobKind, JobPatch, JobRequest, PipelineJob
+from service.schemas import Answer, Items
+from service.store import Embedding, Graph, Job, JobStatus, NewJob, Store
+from service.store.pages import MAX_LIMIT
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+class EstimateAnswer(Answer):
+    """What a job would roughly take on this machine; nulls where ``basis`` says why."""
+
+    memory_bytes: int | None
+    disk_bytes: int | None
+    seconds: float | None
+    basis: str
+
+
+class DryRunAnswer(Answer):
+    """What a submit would do."""
+
+    stages: list[str]
+    spec: dict[str, Any]
+    estimate: EstimateAnswer
+
+
+@router.post(
+    "",
+    status_code=status.HTTP_201_CREATED,
+    dependencies=[WRITE],
+    response_model=JobAnswer,
+    responses={200: {"model": JobAnswer | DryRunAnswer, "description": "A dry run, or a repeated Idempotency-Key"}},
+)
+def submit_job(
+    request: Annotated[JobRequest, Body()],
+    response: Response,
+    store: StoreDep,
+    settings: SettingsDep,
+    scheduler: SchedulerDep,
+    dry_run: bool = False,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+) -> Job | Response:
+    """Queue a job. The same ``Idempotency-Key`` with the same body answers with the job it queued before."""
+    digest = fingerprint(request.model_dump(mode="json"), request.spec)
+    if idempotency_key is not None and not dry_run:
+        earlier = store.submitted_job(idempotency_key, digest)
+        if earlier is not None:
+            return _replay(earlier, response)
+    graph, embedding = _subject(request, store)
+    check_feasible(request, graph)
+    if dry_run:
+        return JSONResponse(_dry_run(request, graph, embedding).model_dump(mode="json"))
+    new = NewJob(
+        kind=request.kind,
+        name=request.name,
+        labels=request.labels,
+        graph=graph.id,
+        embedding=None if embedding is None else embedding.id,
+        alias=request.alias if isinstance(request, PipelineJob) else None,
+        spec=request.spec,
+        idempotency_key=idempotency_key,
+        request_hash=digest,
+    )
+    job, created = store.submit_job(new, max_queued=settings.max_queued)
+    if not created:
+        return _replay(job, response)
+    scheduler.wake()
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return job
+
+
+def _in_utc(value: datetime) -> datetime:
+    """The same moment in UTC, in which some moments near the calendar's ends have no date."""
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("the moment has no date in UTC") from None
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+
+
+@router.get("")
+def list_jobs(
+    store: StoreDep,
+    status: Annotated[list[JobStatus] | None, Query(description="Any of these.")] = None,
+    kind: Annotated[list[JobKind] | None, Query(description="Any of these.")] = None,
+    label: Annotated[list[str] | None, Query(description="All of these, each `key=value`.")] = None,
+    created_after: Moment | None = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+    cursor: str | None = None,
+) -> Items[JobAnswer]:
+    """Jobs, newest first."""
+    found = store.list_jobs(
+        limit=limit,
+        cursor=cursor,
+        status=status or (),
+        kind=kind or (),
+        labels=_labels(label or []),
+        created_after=created_after,
+    )
+    return Items[JobAnswer].model_validate(found)
+
+
+@router.get("/{id}", response_model=JobAnswer)
+def get_job(id: str, store: StoreDep) -> Job:
+    """One job."""
+    return store.job(id)
+
+
+@router.patch("/{id}", dependencies=[WRITE], response_model=JobAnswer)
+def patch_job(id: str, patch: JobPatch, store: StoreDep) -> Job:
+    """Change a job's name or labels; what is left out stays."""
+    return store.patch_job(id, patch.model_dump(exclude_unset=True))
+
+
+@router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT, dependencies=[WRITE])
+def delete_job(id: str, store: StoreDep) -> None:
+    """Forget an ended job, its events, log and checkpoints; what it made stays."""
+    store.delete_job(id)
+
+
+@router.post(
+    "/{id}/cancel",
+    status_code=status.HTTP_202_ACCEPTED,
+    dependencies=[WRITE],
+    response_model=JobAnswer,
+    responses={200: {"model": JobAnswer, "description": "Asked before"}},
+)
+def cancel_job(id: str, response: Response, store: StoreDep, scheduler: SchedulerDep) -> Job:
+    """Ask for a job's end: SIGTERM, a grace period, SIGKILL. 409 once it has ended."""
+    job, first = store.request_cancel(id)
+    if not first:
+        response.status_code = status.HTTP_200_OK
+    scheduler.wake()
+    return job
+
+
+def _subject(request: JobRequest, store: Store) -> tuple[Graph, Embedding | None]:
+    """The graph a job is about, and the embedding set if it is about one."""
+    if isinstance(request, EvaluateJob | IndexJob):
+        embedding = store.embedding(request.embedding)
+        return store.graph(embedding.graph), embedding
+    return store.graph(request.graph), None
+
+
+def _dry_run(request: JobRequest, graph: Graph, embedding: Embedding | None) -> DryRunAnswer:
+    stages = stages_of(request.kind, graph)
+    dim = None if embedding is None else embedding.counts["dim"]
+    figures = estimate(stages, request.spec, graph, dim)
+    return DryRunAnswer(stages=stages, spec=request.spec, estimate=EstimateAnswer(**asdict(figures)))
+
+
+def _replay(job: Job, response: Response) -> Job:
+    response.status_code = status.HTTP_200_OK
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    response.headers["Idempotent-Replayed"] = "true"
+    return job
+
+
+def _labels(pairs: list[str]) -> dict[str, str]:
+    if not all("=" in pair for pair in pairs):
+        raise UsageError("a label filter has another form", expected="key=value", pointer="query/label")
+    return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}

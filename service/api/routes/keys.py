@@ -1,0 +1,66 @@
+"""``/v1/keys``: API keys, for keys of scope admin."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, status
+from pydantic import Field
+
+from service.api.auth import ADMIN
+from service.api.dependencies import StoreDep
+from service.schemas import Answer, Name, Request
+from service.store import Scope
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/keys", tags=["keys"], dependencies=[ADMIN])
+
+
+class KeyRequest(Request):
+    """A key to make; each scope includes those before it: read, write, admin."""
+
+    name: Name
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=3)]
+
+
+class KeyAnswer(Answer):
+    """A key without its secret."""
+
+    id: str
+    name: str
+    scopes: list[Scope]
+    created_at: datetime
+    revoked_at: datetime | None
+
+
+class NewKeyAnswer(KeyAnswer):
+    """A key just made; ``token`` is told this once."""
+
+    token: str
+
+
+class KeysAnswer(Answer):
+    """Every key, oldest first."""
+
+    items: list[KeyAnswer]
+
+
+@router.post("", status_code=status.HTTP_201_CREATED)
+def create_key(request: KeyRequest, store: StoreDep) -> NewKeyAnswer:
+    """Make a key. The first one made shuts the server to requests without."""
+    key, token = store.create_key(request.name, request.scopes)
+    return NewKeyAnswer(**KeyAnswer.model_validate(key).model_dump(), token=token)
+
+
+@router.get("")
+def list_keys(store: StoreDep) -> KeysAnswer:
+    """Keys, live and revoked."""
+    return KeysAnswer(items=[KeyAnswer.model_validate(key) for key in store.list_keys()])
+
+
+@router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
+def revoke_key(id: str, store: StoreDep) -> None:
+    """End a key for good, within a second."""
+    store.revoke_key(id)

@@ -1,0 +1,203 @@
+"""``rgrl demo``: tables to served embeddings through a real server, over HTTP like any client.
+
+Everything lies in ``demo/`` of the working directory. A second run starts the server on the same home, retrains, and
+switches the alias; what the run before left is removed then, and what it left unfinished is cancelled first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import httpx2
+from rich.console import Console
+
+from preprocessing.errors import Interrupted, RgrlError
+from service.cli.output import print_json
+from service.cli.progress import ProgressView
+from service.client import Client, Embedding, Job
+from service.cli.demo.graph import write_digits
+from service.cli.demo.report import figures, print_report
+from service.cli.graph_sources import graph_request
+
+__all__ = ["run"]
+
+ALIAS = "demo"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+LOG_TAIL = 2000
+# What a demo has time for on two cores.
+MOST_EPOCHS = 300
+MOST_NODE_EPOCHS = 600_000
+
+# Small and quick; HNSW, where exact search would do, so that there is a recall to measure.
+DIGITS: dict[str, Any] = {
+    "train": {
+        "encoder": {"layers": [128, 64], "predictor_hidden": 128},
+        "anchors": {"num_global": 256},
+        "batch": {"mode": "full"},
+        "run": {"epochs": 150},
+    },
+    "index": {"kind": "hnsw"},
+}
+
+
+def run(graph: str | None, *, keep: bool, as_json: bool) -> int:
+    """Run the demo on the digits, or on ``graph`` (a path or a PyG name); the answer is the exit code.
+
+    ``keep`` leaves the server up until Ctrl-C.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    began = time.monotonic()
+    console = Console(stderr=True)
+    root = Path.cwd() / "demo"
+    data = root / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    named = str(write_digits(data / "digits")) if graph is None else graph
+    request = graph_request(named, data / "pyg")
+    roots = _outermost([data, *_folders(request)])
+    options = ["--home", str(root / "home"), *(part for folder in roots for part in ("--data-root", str(folder)))]
+    with _server(options, root / "server.log", console) as (process, url):
+        with Client(url) as client:
+            embedding = _pipeline(client, request, Path(named).stem, console, digits=graph is None)
+            report = figures(client, embedding)
+        report["page"] = url
+        report["seconds"] = round(time.monotonic() - began, 1)
+        if as_json:
+            print_json(report)
+        else:
+            print_report(report)
+        if keep:
+            console.print(f"The page: [bold]{url}[/]  The server stays up until Ctrl-C.")
+            _until_interrupt(process)
+        else:
+            again = shlex.join(["rgrl", "serve", *options])
+            console.print(f"The server was at {url}. To start it again: {again}", soft_wrap=True)
+    return 0
+
+
+def _folders(request: dict[str, Any]) -> list[Path]:
+    """The folders of the paths that a request names; the server must be allowed to read them."""
+    source = request.get("source", {})
+    paths = [request.get("bundle"), *(source.get(name) for name in ("edges", "nodes", "path"))]
+    return sorted({Path(path).parent for path in paths if path is not None})
+
+
+def _outermost(folders: list[Path]) -> list[Path]:
+    return [folder for folder in folders if not any(other in folder.parents for other in folders)]
+
+
+@contextlib.contextmanager
+def _server(options: list[str], log_path: Path, console: Console) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """The real server, as a process of its own; ended, with whatever job still runs, when left."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-P", "-m", "service.cli", "serve", *options, "--port", str(port)]
+    console.print(f"Starting the server at {url} (its log: {log_path})", soft_wrap=True)
+    with log_path.open("wb") as log:
+        # In a session of its own, so that Ctrl-C reaches this process alone, which then ends both in order.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        _wait_until_ready(process, url, log_path)
+        yield process, url
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(RgrlError), Client(url) as client:
+                _cancel_unfinished(client)
+            process.terminate()
+            process.wait(STOP_TIMEOUT_S)
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log_path: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            if httpx2.get(f"{url}/readyz", trust_env=False).is_success:
+                return
+        except httpx2.TransportError:
+            time.sleep(0.1)
+    tail = log_path.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:]
+    raise RgrlError(
+        "the demo's server did not start", given=tail.strip(), remedy="stop the server of an earlier demo, if one runs"
+    )
+
+
+def _cancel_unfinished(client: Client) -> None:
+    """End every unfinished job: jobs outlive their server by design, but not the demo's."""
+    for status in ("queued", "running"):
+        for job in client.jobs(status=status):
+            client.cancel(job.id)
+            client.wait(job.id)
+
+
+def _pipeline(client: Client, request: dict[str, Any], name: str, console: Console, *, digits: bool) -> Embedding:
+    """Register the graph, run a pipeline on it, and return the embedding set that the alias now names."""
+    _cancel_unfinished(client)
+    old_sets, old_graphs = list(client.embeddings()), list(client.graphs())
+    graph = client.register_graph(**request, name=name)
+    settings = DIGITS
+    if not digits:
+        _finish(client, client.submit("ingest", graph=graph.id, name=f"read {name}"), console)
+        counts = client.graph(graph.id).counts or {}
+        settings = _settings_for(name, counts["nodes"])
+    _finish(client, client.submit("pipeline", graph=graph.id, name=f"demo on {name}", alias=ALIAS, **settings), console)
+    for old_set in old_sets:
+        client.delete_embedding(old_set.id)
+    for old_graph in old_graphs:
+        client.delete_graph(old_graph.id)
+    return client.embedding(ALIAS)
+
+
+def _finish(client: Client, job: Job, console: Console) -> None:
+    """Follow a job to its end; raise why it failed, if it did."""
+    console.print(f"Submitted {job.id}: {job.kind} for {job.graph}", soft_wrap=True)
+    with ProgressView() as view:
+        ended = client.wait(job.id, lambda event: view.show(event.event, event.stage or "", event.data))
+    if ended.status != "succeeded":
+        raise _failure(client, ended)
+
+
+def _settings_for(name: str, nodes: int) -> dict[str, Any]:
+    """The published preset that a graph's name speaks of, or the defaults, for as long as a demo has time."""
+    from trainer.settings import PRESETS, TrainSettings
+
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    preset = next((word for word in words if word in PRESETS), None)
+    published = PRESETS[preset]["run"]["epochs"] if preset else TrainSettings().run.epochs
+    epochs = min(published, MOST_EPOCHS, max(1, MOST_NODE_EPOCHS // nodes))
+    return {"train": {"preset": preset, "run": {"epochs": epochs}}}
+
+
+def _failure(client: Client, job: Job) -> RgrlError:
+    told = job.error or {"message": f"the job is {job.status}"}
+    parts = {part: told.get(part) for part in ("given", "expected", "remedy", "where")}
+    if told.get("code") == "internal":
+        print("\n".join(client.logs(job.id, 30)), file=sys.stderr)
+    return RgrlError(told["message"], **parts)
+
+
+def _until_interrupt(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait()
+    except KeyboardInterrupt:
+        return
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise Interrupted("the demo was asked to end")

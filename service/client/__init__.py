@@ -1,0 +1,250 @@
+"""The Python client: graphs, jobs, vectors, neighbours and aliases of one server, typed.
+
+>>> with Client("http://127.0.0.1:8000") as client:
+...     graph = client.register_graph({"kind": "npz", "path": "cora.npz"}, name="cora")
+...     job = client.submit("pipeline", graph=graph.id, train={"preset": "cora"}, alias="cora")
+...     client.wait(job.id, on_event=print)
+...     client.neighbors("cora", [{"id": 0}], k=5, exclude_connected=True)
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+
+from service.client.models import Alias, Embedding, Event, Graph, Job, Lookup, Neighbor, Neighbors, PairScore
+from service.client.transport import ServerBusyError, Transport, UnreachableError
+
+__all__ = ["Alias", "Client", "Embedding", "Event", "Graph", "Job", "Lookup", "Neighbor", "Neighbors", "PairScore"]
+
+NodeId = str | int
+JobKind = Literal["ingest", "preprocess", "train", "evaluate", "index", "pipeline"]
+
+LOOKUP_IDS = 100_000
+NEIGHBOR_QUERIES = 256
+RECONNECT_S = 1.0
+
+
+class Client:
+    """One server. Failures are ``client_transport.ApiError`` (its kinds tell what to do) or ``UnreachableError``."""
+
+    def __init__(self, url: str = "http://127.0.0.1:8000", key: str | None = None) -> None:
+        """``key`` is an API key, where the server has any."""
+        self._transport = Transport(url, key)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def info(self) -> dict[str, Any]:
+        """Versions, devices and limits of the server."""
+        answer: dict[str, Any] = self._json("GET", "/v1/info")
+        return answer
+
+    def register_graph(
+        self,
+        source: dict[str, Any] | None = None,
+        *,
+        bundle: str | None = None,
+        name: str | None = None,
+        direction: str | None = None,
+        feature_dtype: str | None = None,
+    ) -> Graph:
+        """Register tables to ingest (``source``), or a bundle; paths are the server's, under its data roots."""
+        given = {
+            "source": source,
+            "bundle": bundle,
+            "name": name,
+            "direction": direction,
+            "feature_dtype": feature_dtype,
+        }
+        body = {field: value for field, value in given.items() if value is not None}
+        response = self._transport.request("POST", "/v1/graphs", json=body, repeatable=False)
+        return Graph.model_validate(response.json())
+
+    def graph(self, graph_id: str) -> Graph:
+        """One graph."""
+        return Graph.model_validate(self._json("GET", f"/v1/graphs/{graph_id}"))
+
+    def graphs(self) -> Iterator[Graph]:
+        """Every graph, newest first."""
+        return (Graph.model_validate(item) for item in self._pages("/v1/graphs", {}))
+
+    def delete_graph(self, graph_id: str) -> None:
+        """Forget a graph that nothing uses, and the bundle the server made of it."""
+        self._transport.request("DELETE", f"/v1/graphs/{graph_id}", repeatable=False)
+
+    def submit(self, kind: JobKind, *, idempotency_key: str | None = None, **fields: Any) -> Job:
+        """Queue a job. ``fields`` are those of its kind: ``graph`` or ``embedding``, ``train``, ``name``, ``labels`` …
+
+        The key keeps a retried request from queueing a second job; one is made up unless given.
+        """
+        body = {"kind": kind} | {field: value for field, value in fields.items() if value is not None}
+        headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
+        return Job.model_validate(self._transport.request("POST", "/v1/jobs", json=body, headers=headers).json())
+
+    def job(self, job_id: str) -> Job:
+        """One job."""
+        return Job.model_validate(self._json("GET", f"/v1/jobs/{job_id}"))
+
+    def jobs(self, *, status: str | None = None, kind: str | None = None, label: str | None = None) -> Iterator[Job]:
+        """Jobs, newest first."""
+        filters = {"status": status, "kind": kind, "label": label}
+        return (Job.model_validate(item) for item in self._pages("/v1/jobs", filters))
+
+    def cancel(self, job_id: str) -> Job:
+        """Ask for a job's end; ``wait`` tells when its processes are gone. ``ConflictError`` if it has ended."""
+        return Job.model_validate(self._json("POST", f"/v1/jobs/{job_id}/cancel"))
+
+    def logs(self, job_id: str, tail: int = 100) -> list[str]:
+        """The last lines of a job's log."""
+        answer = self._transport.request("GET", f"/v1/jobs/{job_id}/logs", params={"tail": tail}).json()
+        lines: list[str] = answer["lines"]
+        return lines
+
+    def events(self, job_id: str, after: int | None = None) -> Iterator[Event]:
+        """A job's events as they come, from the first or after event ``after``, to its end.
+
+        A stream that breaks off is taken up again where it was; ``UnreachableError`` once the server stays away.
+        """
+        last = None if after is None else str(after)
+        failures = 0
+        while True:
+            try:
+                with self._transport.events(f"/v1/jobs/{job_id}/events", last) as stream:
+                    for message in stream:
+                        failures = 0
+                        if message.event == "end":
+                            return
+                        last = message.id or last
+                        yield Event.model_validate({**json.loads(message.data), "event": message.event})
+            except (UnreachableError, ServerBusyError):
+                failures += 1
+                if failures == 5:
+                    raise
+            time.sleep(RECONNECT_S)
+
+    def wait(self, job_id: str, on_event: Callable[[Event], None] | None = None) -> Job:
+        """Wait for a job's end, handing over its events; the job as it ended."""
+        for event in self.events(job_id):
+            if on_event is not None:
+                on_event(event)
+        return self.job(job_id)
+
+    def embeddings(self, graph: str | None = None) -> Iterator[Embedding]:
+        """Embedding sets, newest first."""
+        return (Embedding.model_validate(item) for item in self._pages("/v1/embeddings", {"graph": graph}))
+
+    def embedding(self, ref: str) -> Embedding:
+        """One embedding set, by id or alias."""
+        return Embedding.model_validate(self._json("GET", f"/v1/embeddings/{ref}"))
+
+    def delete_embedding(self, ref: str) -> None:
+        """Delete an embedding set that no alias names, and its files."""
+        self._transport.request("DELETE", f"/v1/embeddings/{ref}", repeatable=False)
+
+    def lookup(self, ref: str, ids: Sequence[NodeId]) -> Lookup:
+        """Vectors of nodes, over Arrow, in as many requests as the server's limit asks for."""
+        import pyarrow as pa
+
+        # The first answer's set is asked for the rest: an alias may be switched in between.
+        vectors, found = [], []
+        for start in range(0, max(1, len(ids)), LOOKUP_IDS):
+            body = {"ids": list(ids[start : start + LOOKUP_IDS])}
+            response = self._transport.request(
+                "POST",
+                f"/v1/embeddings/{ref}/lookup",
+                json=body,
+                headers={"Accept": "application/vnd.apache.arrow.stream"},
+            )
+            table = pa.ipc.open_stream(response.content).read_all().combine_chunks()
+            ref = table.schema.metadata[b"embedding"].decode()
+            column = table["vector"].chunk(0)
+            dim = column.type.list_size
+            vectors.append(column.values.fill_null(0).to_numpy(zero_copy_only=False).reshape(-1, dim))
+            found.append(table["found"].to_numpy())
+        return Lookup(ref, np.concatenate(vectors), np.concatenate(found))
+
+    def neighbors(
+        self,
+        ref: str,
+        queries: Sequence[dict[str, Any]],
+        k: int = 10,
+        *,
+        exclude_self: bool = True,
+        exclude_connected: bool = False,
+        exclude_ids: Sequence[NodeId] = (),
+        exact: bool = False,
+        effort: int | None = None,
+    ) -> list[Neighbors]:
+        """Nearest nodes of each query (``{"id": …}``, ``{"vector": […]}`` or ``{"ids": [{"id": …, "weight": …}]}``)."""
+        shared = {
+            "k": k,
+            "exclude": {"self": exclude_self, "connected": exclude_connected, "ids": list(exclude_ids)},
+            "search": {"exact": exact, "effort": effort},
+        }
+        answers: list[Neighbors] = []
+        for start in range(0, len(queries), NEIGHBOR_QUERIES):
+            body = {"queries": list(queries[start : start + NEIGHBOR_QUERIES]), **shared}
+            answer = self._json("POST", f"/v1/embeddings/{ref}/neighbors", body)
+            ref = answer["embedding"]
+            answers += [Neighbors.model_validate(item) for item in answer["answers"]]
+        return answers
+
+    def scores(self, ref: str, pairs: Sequence[tuple[NodeId, NodeId]]) -> list[PairScore]:
+        """Cosine of pairs of nodes."""
+        answer = self._json("POST", f"/v1/embeddings/{ref}/scores", {"pairs": [list(pair) for pair in pairs]})
+        return [PairScore.model_validate(item) for item in answer["items"]]
+
+    def aliases(self) -> list[Alias]:
+        """Every alias, by name."""
+        return [Alias.model_validate(item) for item in self._pages("/v1/aliases", {})]
+
+    def alias(self, name: str) -> Alias:
+        """One alias."""
+        return Alias.model_validate(self._json("GET", f"/v1/aliases/{name}"))
+
+    def put_alias(self, name: str, embedding: str, if_version: int | None = None) -> Alias:
+        """Make or switch an alias; ``ConflictError`` if it is no longer at ``if_version``."""
+        response = self._transport.request(
+            "PUT",
+            f"/v1/aliases/{name}",
+            json={"embedding": embedding},
+            headers=_if_match(if_version),
+            repeatable=if_version is None,
+        )
+        return Alias.model_validate(response.json())
+
+    def delete_alias(self, name: str, if_version: int | None = None) -> None:
+        """Remove an alias."""
+        self._transport.request("DELETE", f"/v1/aliases/{name}", headers=_if_match(if_version), repeatable=False)
+
+    def _json(self, method: str, path: str, body: Any = None) -> Any:
+        return self._transport.request(method, path, json=body).json()
+
+    def _pages(self, path: str, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        cursor = None
+        while True:
+            page = self._transport.request("GET", path, params={**filters, "cursor": cursor}).json()
+            yield from page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+
+def _if_match(version: int | None) -> dict[str, str]:
+    return {} if version is None else {"If-Match": f'"{version}"'}

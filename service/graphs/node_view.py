@@ -1,0 +1,63 @@
+"""One node of a bundle, read without reading the rest."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from preprocessing.artifact import read_manifest
+from preprocessing.bundle import PPR, Bundle
+from preprocessing.errors import ArtifactError
+from service.errors import NotFoundError
+from service.graphs.schemas import NeighborsAnswer, NodeAnswer, PprAnswer, PprEntry
+
+__all__ = ["node_view"]
+
+SAMPLE = 20
+OPEN_BUNDLES = 16
+
+
+def node_view(path: Path, node: str) -> NodeAnswer:
+    """Degree, an even sample of neighbours, and the PPR row of ``node``; ``NotFoundError`` for an unknown id."""
+    bundle = _open(path, (path / "manifest.json").stat().st_mtime_ns)
+    row = bundle.ids.row(node)
+    if row is None:
+        raise NotFoundError("the graph has no such node", given=node)
+    start, end = (int(bound) for bound in bundle.topology.indptr[row : row + 2])
+    places = np.unique(np.linspace(start, end - 1, min(SAMPLE, end - start)).astype(np.int64))
+    around = bundle.symmetric.indptr
+    return NodeAnswer(
+        id=bundle.ids.external([row])[0],
+        degree=int(around[row + 1] - around[row]),
+        neighbors=NeighborsAnswer(total=end - start, sample=bundle.ids.external(bundle.topology.indices[places])),
+        ppr=_ppr_row(bundle, row),
+    )
+
+
+@lru_cache(maxsize=OPEN_BUNDLES)
+def _open(path: Path, _changed: int) -> Bundle:
+    """The bundle at ``path``; opened again when its manifest changes."""
+    return Bundle(path)
+
+
+def _ppr_row(bundle: Bundle, row: int) -> PprAnswer | None:
+    directory = bundle.path / "ppr"
+    try:
+        read_manifest(directory, PPR)
+    except ArtifactError:
+        return None
+    for part in sorted(directory.glob("part-*.parquet")):
+        file = pq.ParquetFile(part)
+        for group in range(file.num_row_groups):
+            length = file.metadata.row_group(group).num_rows
+            if row < length:
+                record = file.read_row_group(group).slice(row, 1).to_pylist()[0]
+                count = record["count"]
+                ids = bundle.ids.external(record["neighbors"][:count])
+                entries = [PprEntry(id=i, score=s) for i, s in zip(ids, record["scores"][:count], strict=True)]
+                return PprAnswer(entries=entries, exact=record["exact"])
+            row -= length
+    return None

@@ -1,0 +1,131 @@
+"""Graphs on the wire, and what a request to register one resolves to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from preprocessing.artifact import read_manifest
+from preprocessing.bundle import BUNDLE
+from preprocessing.errors import ArtifactError, InputError
+from preprocessing.settings import NpzSource, PygSource, TableSource
+from service.graphs.data_roots import under_roots
+from service.schemas import Answer, Name, Request
+
+__all__ = ["GraphAnswer", "GraphRequest", "NodeAnswer", "registration"]
+
+_PATHS = {"tables": ("edges", "nodes"), "npz": ("path",), "pyg": ("root",)}
+
+
+class GraphRequest(Request):
+    """A graph by its tables, to be ingested by a job, or by a whole bundle: exactly one of them."""
+
+    name: Name | None = None
+    source: Annotated[TableSource | NpzSource | PygSource, Field(discriminator="kind")] | None = None
+    bundle: str | None = Field(None, description="A graph bundle under a data root.")
+    direction: Literal["undirected", "directed", "reverse"] | None = Field(
+        None, description="How edges of a source are read; default `undirected`. A bundle knows its own."
+    )
+    feature_dtype: Literal["float32", "float16"] | None = Field(
+        None, description="Of a source's features; default `float32`. A bundle knows its own."
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> GraphRequest:
+        if (self.source is None) == (self.bundle is None):
+            raise ValueError("give exactly one of source and bundle")
+        if self.bundle is not None and (self.direction is not None or self.feature_dtype is not None):
+            raise ValueError("direction and feature_dtype belong to a source; a bundle has its own")
+        return self
+
+
+class GraphAnswer(Answer):
+    """A graph; ``counts``, ``features`` and ``labels`` are null until its bundle is whole."""
+
+    id: str
+    name: str | None
+    state: Literal["registered", "ready"]
+    source: dict[str, Any] | None
+    direction: str
+    feature_dtype: str
+    bundle: str
+    counts: dict[str, int] | None
+    features: dict[str, Any] | None
+    labels: dict[str, Any] | None
+    warnings: list[Any]
+    created_at: datetime
+
+
+class PprEntry(Answer):
+    """One of a node's largest personalised PageRank scores."""
+
+    id: str
+    score: float
+
+
+class PprAnswer(Answer):
+    """A node's top K by personalised PageRank, largest first; ``exact`` when the set is proved."""
+
+    entries: list[PprEntry]
+    exact: bool
+
+
+class NeighborsAnswer(Answer):
+    """How many nodes this one hears from, and some of them."""
+
+    total: int
+    sample: list[str]
+
+
+class NodeAnswer(Answer):
+    """A node as the bundle knows it; ``ppr`` is null before preprocessing."""
+
+    id: str
+    degree: int
+    neighbors: NeighborsAnswer
+    ppr: PprAnswer | None
+
+
+def registration(request: GraphRequest, roots: Sequence[Path]) -> dict[str, Any]:
+    """What ``Store.add_graph`` takes, every path real and under a data root.
+
+    ``ForbiddenError`` and ``InputError`` as in ``under_roots``; ``InputError`` for a bundle that is not whole.
+    """
+    if request.source is not None:
+        names = _PATHS[request.source.kind]
+        given = {name: getattr(request.source, name) for name in names}
+        real = {
+            name: str(under_roots(text, roots, f"/source/{name}", must_exist=request.source.kind != "pyg"))
+            for name, text in given.items()
+            if text is not None
+        }
+        return {
+            "name": request.name,
+            "source": request.source.model_copy(update=real).model_dump(mode="json"),
+            "bundle": None,
+            "manifest": None,
+            "direction": request.direction or "undirected",
+            "feature_dtype": request.feature_dtype or "float32",
+        }
+    assert request.bundle is not None
+    path = under_roots(request.bundle, roots, "/bundle")
+    try:
+        manifest = read_manifest(path, BUNDLE)
+    except ArtifactError as error:
+        raise InputError(
+            "there is no whole graph bundle at this path",
+            expected="a directory that rgrl ingest made, with its manifest.json",
+            pointer="/bundle",
+        ) from error
+    return {
+        "name": request.name,
+        "source": None,
+        "bundle": path,
+        "manifest": manifest,
+        "direction": manifest["direction"],
+        "feature_dtype": manifest["settings"]["feature_dtype"],
+    }

@@ -1,0 +1,1 @@
+"""Jobs: what is asked for, whether it can be, and the processes that do it and outlive the server."""

@@ -1,0 +1,80 @@
+"""Refusing at submit what could never run, with what is there and what it would need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from preprocessing.artifact import read_manifest
+from preprocessing.bundle import PPR
+from preprocessing.errors import ArtifactError, ResourceError, UsageError
+from service.errors import ConflictError
+from service.jobs.schemas import EvaluateJob, IndexJob, IngestJob, JobRequest, PipelineJob, PreprocessJob, TrainJob
+from service.machine import machine
+from service.store import Graph
+from trainer.settings import RunSettings
+
+__all__ = ["check_feasible"]
+
+
+def check_feasible(request: JobRequest, graph: Graph) -> None:
+    """``ConflictError`` when the graph is in the wrong state, ``UsageError`` and ``ResourceError`` for settings."""
+    match request:
+        case IngestJob():
+            _check_source(graph)
+        case PreprocessJob():
+            _check_ready(graph)
+        case TrainJob():
+            _check_ready(graph)
+            _check_ppr(graph, request.train.anchors.num_local)
+            _check_workers(request.train.run)
+        case PipelineJob():
+            _check_workers(request.train.run)
+        case EvaluateJob() | IndexJob():
+            return
+
+
+def _check_source(graph: Graph) -> None:
+    if graph.state == "ready":
+        raise ConflictError("the graph has its bundle already", expected="a graph registered by its source")
+
+
+def _check_ready(graph: Graph) -> None:
+    if graph.state != "ready":
+        raise ConflictError(
+            "the graph is not ingested yet",
+            expected="a graph that is ready",
+            remedy="submit an ingest job, or a pipeline",
+        )
+
+
+def _check_ppr(graph: Graph, num_local: int) -> None:
+    try:
+        stored = int(read_manifest(Path(graph.bundle) / "ppr", PPR)["settings"]["top_k"])
+    except ArtifactError as error:
+        raise ConflictError(
+            "the graph has no PPR rows yet",
+            expected="a preprocessed graph",
+            remedy="submit a preprocess job, or a pipeline",
+        ) from error
+    if stored < num_local:
+        raise UsageError(
+            f"the graph's PPR rows hold {stored} nodes each, fewer than train.anchors.num_local, {num_local}",
+            remedy=f"preprocess the graph with ppr.top_k of at least {num_local}",
+            pointer="/train/anchors/num_local",
+        )
+
+
+def _check_workers(run: RunSettings) -> None:
+    have = machine()
+    if run.device == "cuda" and have.gpus < max(run.num_workers, 1):
+        raise ResourceError(
+            f"training asks for {max(run.num_workers, 1)} CUDA devices and this machine has {have.gpus}",
+            remedy="ask for fewer workers, or for device auto or cpu",
+            pointer="/train/run/device",
+        )
+    if run.num_workers > have.cores:
+        raise ResourceError(
+            f"training asks for {run.num_workers} workers and this machine has {have.cores} cores",
+            remedy="ask for fewer workers",
+            pointer="/train/run/num_workers",
+        )

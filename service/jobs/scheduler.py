@@ -1,0 +1,125 @@
+"""The thread that alone decides what runs: one a home, held by a lock, going on from the rows after any stop."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+import time
+from typing import IO
+
+import structlog
+
+from preprocessing.errors import UsageError
+from service.jobs.plan import Planner
+from service.jobs.supervisor import Supervisor
+from service.metrics import Metrics
+from service.settings import ServiceSettings
+from service.store import Job, Store
+from service.store.lifecycle import StaleJobError
+
+__all__ = ["Scheduler"]
+
+SILENCE_S = 30.0
+
+log = structlog.get_logger(__name__)
+
+
+class Scheduler:
+    """Looks at the unfinished jobs again and again: follows those that run, starts those that may.
+
+    Jobs are processes of their own: they go on when the scheduler stops, and the next one adopts them.
+    """
+
+    def __init__(self, store: Store, settings: ServiceSettings, plan: Planner, metrics: Metrics) -> None:
+        self._store = store
+        self._settings = settings
+        self._metrics = metrics
+        self._supervisor = Supervisor(store, settings, plan, metrics)
+        self._lock: IO[str] | None = None
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._stopping = False
+        self._looked_at = float("-inf")
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the thread lives and has completed a round lately."""
+        lively = self._thread is not None and self._thread.is_alive()
+        return lively and time.monotonic() - self._looked_at < SILENCE_S
+
+    def acquire(self) -> None:
+        """Take the home; ``UsageError`` when another server has it. A second call changes nothing."""
+        if self._lock is not None:
+            return
+        lock = (self._settings.home / "scheduler.lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise UsageError(
+                "another server runs on this home",
+                given=self._settings.home,
+                expected="one server a home",
+                remedy="stop the other server, or name another home with RGRL_HOME",
+            ) from None
+        self._lock = lock
+
+    def start(self) -> None:
+        """Take the home, tidy up after an earlier server, and begin to look."""
+        self.acquire()
+        self._supervisor.tidy({job.id for job in self._store.active_jobs()})
+        self._looked_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and give the home back; jobs go on."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout=SILENCE_S)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def wake(self) -> None:
+        """Look at once: a job was submitted, or a wish was written."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._look()
+                self._looked_at = time.monotonic()
+            except Exception:
+                # A locked database or a full disk passes; the rows still say what is to do.
+                self._metrics.scheduler_errors.inc()
+                log.exception("a round of the scheduler failed")
+            self._wake.wait(self._settings.poll_s)
+            self._wake.clear()
+
+    def _look(self) -> None:
+        for job in self._store.active_jobs():
+            try:
+                if job.status != "queued":
+                    self._supervisor.look_after(job)
+                elif job.cancel_requested:
+                    self._supervisor.cancel_queued(job)
+            except StaleJobError:
+                log.warning("a job moved on by another hand", job=job.id)
+        self._start_some()
+
+    def _start_some(self) -> None:
+        """Start queued jobs, oldest first, while there is room; jobs on one graph take turns."""
+        active = self._store.active_jobs()
+        running = [job for job in active if job.status != "queued"]
+        for job in active:
+            if len(running) >= self._settings.max_running:
+                return
+            if self._may_start(job, running):
+                self._supervisor.start(job)
+                running.append(job)
+
+    def _may_start(self, job: Job, running: list[Job]) -> bool:
+        waiting = job.status == "queued" and not job.cancel_requested
+        return waiting and all(job.graph != other.graph for other in running)

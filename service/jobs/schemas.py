@@ -1,0 +1,205 @@
+"""Jobs on the wire: what a submit may say, and what the server answers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from preprocessing.errors import UsageError
+from preprocessing.settings import PreprocessSettings
+from service.jobs.plan import STAGES
+from service.schemas import AliasName, Answer, Labels, Name, Request
+from service.search.index_settings import IndexSettings
+from service.store import JobStatus
+from trainer.settings import EvaluateSettings, TrainSettings, resolve_preset
+
+__all__ = [
+    "EvaluateJob",
+    "IndexJob",
+    "IngestJob",
+    "JobAnswer",
+    "JobKind",
+    "JobPatch",
+    "JobRequest",
+    "PipelineJob",
+    "PreprocessJob",
+    "TrainJob",
+]
+
+JobKind = Literal["ingest", "preprocess", "train", "evaluate", "index", "pipeline"]
+
+
+def _lay_preset_under(document: Any) -> Any:
+    if not isinstance(document, dict) or not isinstance(document.get("preset"), str):
+        return document
+    try:
+        return resolve_preset(document)
+    except UsageError as error:
+        error.pointer = f"/train{error.pointer}"
+        raise
+
+
+Train = Annotated[TrainSettings, BeforeValidator(_lay_preset_under)]
+
+
+def _few(labels: dict[str, str]) -> dict[str, str]:
+    if len(labels) > 32:
+        raise ValueError("a job has at most 32 labels")
+    return labels
+
+
+JobLabels = Annotated[Labels, AfterValidator(_few)]
+
+
+class _Job(Request):
+    name: Name | None = None
+    labels: JobLabels = Field(default_factory=dict)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The settings of every stage of the job."""
+        return self.model_dump(mode="json", include=set(STAGES))
+
+
+class IngestJob(_Job):
+    """Make a graph's bundle from its source."""
+
+    kind: Literal["ingest"]
+    graph: str
+
+
+class PreprocessJob(_Job):
+    """PPR rows and degree weights of a graph."""
+
+    kind: Literal["preprocess"]
+    graph: str
+    preprocess: PreprocessSettings = PreprocessSettings()
+
+
+class TrainJob(_Job):
+    """Train on a graph and embed every node of it."""
+
+    kind: Literal["train"]
+    graph: str
+    train: Train = TrainSettings()
+
+
+class EvaluateJob(_Job):
+    """Probe an embedding set."""
+
+    kind: Literal["evaluate"]
+    embedding: str
+    evaluate: EvaluateSettings = EvaluateSettings()
+
+
+class IndexJob(_Job):
+    """Build the nearest-neighbour index of an embedding set."""
+
+    kind: Literal["index"]
+    embedding: str
+    index: IndexSettings = IndexSettings()
+
+
+class PipelineJob(_Job):
+    """Everything from tables to an index; ``alias`` is pointed at the result in the end.
+
+    What preprocess leaves out follows from train: the degree weights, and room for its local anchors.
+    """
+
+    kind: Literal["pipeline"]
+    graph: str
+    preprocess: PreprocessSettings = PreprocessSettings()
+    train: Train = TrainSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+    index: IndexSettings = IndexSettings()
+    alias: AliasName | None = None
+
+    @model_validator(mode="after")
+    def _enough_neighbours(self) -> PipelineJob:
+        ppr, needed = self.preprocess.ppr, self.train.anchors.num_local
+        if "top_k" in ppr.model_fields_set and ppr.top_k < needed:
+            raise ValueError(f"preprocess.ppr.top_k is {ppr.top_k}, fewer than train.anchors.num_local, {needed}")
+        return self
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The settings of every stage, what was left out resolved."""
+        preprocess, anchors = self.preprocess, self.train.anchors
+        changes: dict[str, Any] = {}
+        if "degree_weights" not in preprocess.model_fields_set:
+            changes["degree_weights"] = anchors.weights
+        if preprocess.ppr.top_k < anchors.num_local:
+            changes["ppr"] = preprocess.ppr.model_copy(update={"top_k": anchors.num_local})
+        return super().spec | {"preprocess": preprocess.model_copy(update=changes).model_dump(mode="json")}
+
+
+JobRequest = Annotated[
+    IngestJob | PreprocessJob | TrainJob | EvaluateJob | IndexJob | PipelineJob, Field(discriminator="kind")
+]
+
+
+class JobPatch(Request):
+    """What may be changed about a job at any time; what is left out stays, a null name is taken off."""
+
+    name: Name | None = None
+    labels: JobLabels = Field(default_factory=dict)
+
+
+class Progress(Answer):
+    """How far the present stage is."""
+
+    stage: str
+    done: int
+    total: int
+    unit: str
+    rate: float
+    eta_s: float | None
+
+
+class JobError(Answer):
+    """Why a job failed."""
+
+    code: str
+    message: str
+    phase: str | None = None
+    where: str | None = None
+    given: str | None = None
+    expected: str | None = None
+    remedy: str | None = None
+    rank: int | None = None
+    signal: str | None = None
+    retryable: bool = False
+    log_tail: list[str] = Field(default_factory=list)
+
+
+class TransitionAnswer(Answer):
+    """One step of a job's life."""
+
+    status: JobStatus
+    phase: str | None
+    attempt: int
+    at: datetime
+
+
+class JobAnswer(Answer):
+    """A job. ``spec`` holds the settings as resolved; ``embedding`` is set once training has made one."""
+
+    id: str
+    kind: JobKind
+    name: str | None
+    labels: dict[str, str]
+    status: JobStatus
+    phase: str | None
+    attempt: int
+    graph: str
+    embedding: str | None
+    alias: str | None
+    spec: dict[str, Any]
+    progress: Progress | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    error: JobError | None
+    transitions: list[TransitionAnswer]

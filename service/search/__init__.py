@@ -1,0 +1,1 @@
+"""Embedding sets: look-up by id and nearest neighbours."""

@@ -1,0 +1,188 @@
+"""Reading embedding sets: vectors by external id, the space that neighbours are searched in, and the graph's edges.
+
+Everything is memory-mapped and opened when first needed; a set may be read from many threads at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.artifact import read_manifest
+from preprocessing.bundle import Bundle, Topology
+from preprocessing.errors import ArtifactError
+from preprocessing.ids import IdMap
+from service.search.knn_index import KNN_INDEX, KnnIndex
+from service.search.neighbors import Space
+
+if TYPE_CHECKING:
+    from service.store import Store
+
+__all__ = ["EMBEDDING_SET", "EmbeddingSet", "EmbeddingSets", "open_vectors"]
+
+EMBEDDING_SET = "embedding_set"
+
+Int64Array = npt.NDArray[np.int64]
+
+
+def open_vectors(path: Path, manifest: dict[str, Any]) -> npt.NDArray[Any]:
+    """The vectors [N, D] of the set at ``path``, mapped; ``ArtifactError`` unless they are as its manifest says."""
+    file = path / "vectors.npy"
+    expected = (int(manifest["counts"]["nodes"]), int(manifest["counts"]["dim"]))
+    try:
+        vectors: npt.NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"the vectors cannot be read ({error})", where=str(file), remedy="train again") from error
+    if vectors.shape != expected or vectors.dtype.kind != "f":
+        raise ArtifactError(
+            "the vectors are not as the manifest says",
+            given=f"{vectors.dtype} {vectors.shape}",
+            expected=f"floating point {expected}",
+            remedy="train again",
+            where=str(file),
+        )
+    return vectors
+
+
+class EmbeddingSet:
+    """One embedding set, open for reading."""
+
+    def __init__(self, path: Path, bundle: Path | None = None) -> None:
+        """``bundle`` is the graph's; without it ``connected`` cannot be told. ``ArtifactError`` if there is no set."""
+        self.path = path
+        self.manifest = read_manifest(path, EMBEDDING_SET)
+        self.vectors = open_vectors(path, self.manifest)
+        self.ids = IdMap.open(path)
+        self._bundle = bundle
+        self._lock = threading.Lock()
+        self._space: Space | None = None
+        self._topology: Topology | None = None
+
+    @property
+    def nodes(self) -> int:
+        """Number of vectors."""
+        return int(self.vectors.shape[0])
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return int(self.vectors.shape[1])
+
+    def space(self) -> Space:
+        """What neighbours are searched in; the first call reads the index."""
+        with self._lock:
+            if self._space is None:
+                self._space = self._open_space()
+            return self._space
+
+    def lookup(self, ids: Sequence[int | str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+        """Vectors [n, D] in the order of ``ids`` and which were found [n]; the others' vectors are zero."""
+        rows = self.ids.rows(ids)
+        found = rows >= 0
+        vectors = np.zeros((len(rows), self.dim), dtype=np.float32)
+        vectors[found] = self.vectors[rows[found]]
+        return vectors, found
+
+    def neighbors_of(self, rows: Int64Array) -> Int64Array:
+        """Rows that share an edge with any of ``rows``, ascending and distinct.
+
+        ``ArtifactError`` if the graph's bundle is gone or is no longer the one the set was trained on.
+        """
+        topology = self._symmetric()
+        lists = [topology.neighbors(int(row)) for row in rows]
+        return np.unique(np.concatenate(lists)).astype(np.int64) if lists else np.empty(0, np.int64)
+
+    def connected(self, one: Int64Array, other: Int64Array) -> npt.NDArray[np.bool_]:
+        """Whether ``one[i]`` and ``other[i]`` share an edge, [n]; errors as ``neighbors_of``."""
+        topology = self._symmetric()
+        answer = np.zeros(len(one), dtype=np.bool_)
+        for pair, (left, right) in enumerate(zip(one.tolist(), other.tolist(), strict=True)):
+            row = topology.neighbors(left)
+            position = int(np.searchsorted(row, right))
+            answer[pair] = position < len(row) and row[position] == right
+        return answer
+
+    def _open_space(self) -> Space:
+        kind, index = None, None
+        if (self.path / "index").exists():
+            index = KnnIndex.open(self.path / "index")
+            kind = read_manifest(self.path / "index", KNN_INDEX)["index"]
+        return Space(self.vectors, kind, index)
+
+    def _symmetric(self) -> Topology:
+        with self._lock:
+            if self._topology is None:
+                self._topology = self._open_topology()
+            return self._topology
+
+    def _open_topology(self) -> Topology:
+        if self._bundle is None:
+            raise ArtifactError("the set's graph is not known", expected="a graph bundle", where=str(self.path))
+        bundle = Bundle(self._bundle)
+        trained_on = self.manifest["bundle"]["content_hash"]
+        if bundle.content_hash != trained_on:
+            raise ArtifactError(
+                "the graph has changed since the embedding set was trained",
+                given=f"content {bundle.content_hash}",
+                expected=f"content {trained_on}",
+                remedy="train again, or leave out what asks for connected nodes",
+                where=str(self._bundle),
+            )
+        return bundle.symmetric
+
+
+@dataclass(frozen=True)
+class _Open:
+    version: tuple[int, ...]
+    embeddings: EmbeddingSet
+
+
+class EmbeddingSets:
+    """The sets held open, least recently used out first; a set that was indexed again is opened anew."""
+
+    def __init__(self, store: Store, capacity: int = 8) -> None:
+        """``store`` resolves ids and aliases."""
+        self._store = store
+        self._capacity = capacity
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, ref: str) -> tuple[str, EmbeddingSet]:
+        """Id and open set of an id or alias; the store's ``NotFoundError``, or ``ArtifactError``."""
+        row = self._store.embedding(ref)
+        version = _version(Path(row.path))
+        with self._lock:
+            held = self._open.get(row.id)
+            if held is None or held.version != version:
+                bundle = Path(self._store.graph(row.graph).bundle)
+                held = _Open(version, EmbeddingSet(Path(row.path), bundle))
+                self._open[row.id] = held
+            self._open.move_to_end(row.id)
+            while len(self._open) > self._capacity:
+                self._open.popitem(last=False)
+            return row.id, held.embeddings
+
+    def forget(self, embedding_id: str) -> None:
+        """Let go of a set, as before its files are deleted; readers that hold it finish."""
+        with self._lock:
+            self._open.pop(embedding_id, None)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """Changes whenever the set or its index is replaced."""
+    stamps = []
+    for file in (path / "manifest.json", path / "index" / "manifest.json"):
+        try:
+            stat = file.stat()
+        except OSError:
+            stamps += [0, 0]
+        else:
+            stamps += [stat.st_mtime_ns, stat.st_ino]
+    return tuple(stamps)

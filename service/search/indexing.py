@@ -1,0 +1,114 @@
+"""The index stage: build the nearest-neighbour index of an embedding set and measure its recall.
+
+``python -m service.search.indexing index SPEC.json`` with ``{"embeddings": PATH, "settings": IndexSettings}`` writes
+``PATH/index``, an artefact of kind ``knn_index``, in place of one of other settings.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.artifact import build, fingerprint, read_manifest
+from preprocessing.errors import ArtifactError, InputError, UsageError
+from preprocessing.stage import Emitter, run_stage
+from service.search.embedding_set import EMBEDDING_SET, open_vectors
+from service.search.exact import inverse_norms
+from service.search.index_settings import IndexSettings
+from service.search.knn_index import DEFAULT_EFFORT, KNN_INDEX, choose_kind, make_index
+from service.search.neighbors import Space, nearest
+from service.search.recall import measured_recall
+
+__all__ = ["build_index", "index"]
+
+RECALL_AT = 10
+
+
+def index(spec: dict[str, Any], emit: Emitter) -> dict[str, Any]:
+    """Run the stage; its summary is the index manifest without its list of files."""
+    unknown = set(spec) - {"embeddings", "settings"}
+    if unknown or "embeddings" not in spec:
+        raise UsageError("the index stage does not know this spec", given=sorted(spec), expected="embeddings, settings")
+    return build_index(Path(spec["embeddings"]), IndexSettings.model_validate(spec.get("settings", {})), emit)
+
+
+def build_index(path: Path, settings: IndexSettings, emit: Emitter) -> dict[str, Any]:
+    """Index the embedding set at ``path``; what is there already is kept if it is of the same settings and vectors.
+
+    ``ArtifactError`` when ``path`` holds no whole embedding set, ``InputError`` for a value that is not finite.
+    """
+    manifest = read_manifest(path, EMBEDDING_SET)
+    identity = fingerprint(settings.model_dump(), manifest["content_hash"])
+    with build(path / "index", KNN_INDEX, identity) as making:
+        summary = _existing(making.target, identity)
+        if summary is None:
+            vectors = open_vectors(path, manifest)
+            summary = making.publish(_build(vectors, settings, making.path, emit), replace=True)
+    return {name: value for name, value in summary.items() if name != "files"}
+
+
+def _existing(target: Path, identity: str) -> dict[str, Any] | None:
+    try:
+        manifest = read_manifest(target, KNN_INDEX)
+    except ArtifactError:
+        return None
+    return manifest if manifest["fingerprint"] == identity else None
+
+
+def _build(vectors: npt.NDArray[Any], settings: IndexSettings, directory: Path, emit: Emitter) -> dict[str, Any]:
+    nodes, dim = vectors.shape
+    kind = choose_kind(settings, nodes)
+    _check_finite(vectors)
+    began = time.monotonic()
+    knn = None
+    if kind != "exact":
+        knn = make_index(kind, vectors, settings, emit)
+        knn.save(directory)
+    seconds = time.monotonic() - began
+    return {
+        "index": kind,
+        "metric": "cosine",
+        "counts": {"nodes": nodes, "dim": dim},
+        "settings": settings.model_dump(),
+        "effort": DEFAULT_EFFORT[kind] if settings.effort is None else settings.effort,
+        "build_seconds": round(seconds, 3),
+        "recall": _recall(Space(vectors, kind, knn), settings, emit),
+    }
+
+
+def _check_finite(vectors: npt.NDArray[Any]) -> None:
+    lengthless = np.flatnonzero(inverse_norms(vectors) == 0)
+    broken = lengthless[~np.isfinite(vectors[lengthless]).all(axis=1)]
+    if len(broken):
+        raise InputError(
+            "an embedding is not finite",
+            given=f"row {broken[0]} and {len(broken) - 1} more",
+            expected="numbers",
+            remedy="train again; a smaller optimizer.lr may help",
+        )
+
+
+def _recall(space: Space, settings: IndexSettings, emit: Emitter) -> dict[str, Any]:
+    nodes = len(space.vectors)
+    k = min(RECALL_AT, nodes - 1)
+    if k == 0:
+        return {"k": 0, "queries": 0, "value": 1.0}
+    rng = np.random.default_rng(settings.seed)
+    sample = np.sort(rng.choice(nodes, min(nodes, settings.recall_queries), replace=False))
+
+    def search(queries: npt.NDArray[np.float64], rows: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+        return [answer.rows for answer in nearest(space, queries, k, list(rows[:, None]))]
+
+    value = measured_recall(
+        space.vectors, search, sample, k, lambda done: emit.progress(done, nodes, "vectors compared")
+    )
+    return {"k": k, "queries": len(sample), "value": value}
+
+
+if __name__ == "__main__":
+    sys.exit(run_stage({"index": index}, sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""Embedding sets on the wire: what lookups, neighbours and scores may ask, and what they answer."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from service.schemas import Answer, Request
+from service.search.neighbors import Strategy
+from service.search.queries import Exclude, NeighborQuery, NodeId, Search
+
+__all__ = [
+    "EmbeddingOut",
+    "LookupEntry",
+    "LookupIn",
+    "LookupOut",
+    "Neighbor",
+    "NeighborsIn",
+    "NeighborsOut",
+    "PairOut",
+    "QueryOut",
+    "ScoresIn",
+    "ScoresOut",
+    "VectorOut",
+]
+
+
+class EmbeddingOut(Answer):
+    """An embedding set; ``report`` is what evaluate found, ``index`` the kind of index and its measured recall."""
+
+    id: str
+    graph: str
+    job: str | None
+    state: str
+    path: str
+    counts: dict[str, int]
+    created_at: datetime
+    report: dict[str, Any] | None
+    index: dict[str, Any] | None
+    aliases: list[str]
+
+
+class VectorOut(Answer):
+    """The vector of one node."""
+
+    id: str
+    vector: list[float]
+    dim: int
+    embedding: str
+
+
+class LookupIn(Request):
+    """Nodes to look up."""
+
+    ids: list[NodeId] = Field(min_length=1)
+    encoding: Literal["json", "base64"] = Field(
+        "json", description="`base64`: each vector as the base64 of its little-endian float32 numbers."
+    )
+
+
+class LookupEntry(Answer):
+    """One asked-for node; ``vector`` is null where it is not found."""
+
+    id: str
+    found: bool
+    vector: list[float] | str | None
+
+
+class LookupOut(Answer):
+    """One entry per id, in the order of the request."""
+
+    embedding: str
+    dim: int
+    items: list[LookupEntry]
+
+
+class NeighborsIn(Request):
+    """Nearest-neighbour queries that share ``k``, exclusions and effort."""
+
+    queries: list[NeighborQuery] = Field(min_length=1)
+    k: int = Field(10, ge=1)
+    exclude: Exclude = Exclude()
+    search: Search = Search()
+
+
+class Neighbor(Answer):
+    """A node and its cosine to the query; ``connected`` is null for a bare vector, or without the graph."""
+
+    id: str
+    score: float
+    connected: bool | None
+
+
+class QueryOut(Answer):
+    """The neighbours of one query, closest first; ``complete`` is false only where no more nodes may be returned."""
+
+    results: list[Neighbor]
+    returned: int
+    exact: bool
+    strategy: Strategy
+    complete: bool
+
+
+class NeighborsOut(Answer):
+    """One answer per query, in the order of the request."""
+
+    embedding: str
+    answers: list[QueryOut]
+
+
+class ScoresIn(Request):
+    """Pairs of nodes."""
+
+    pairs: list[tuple[NodeId, NodeId]] = Field(min_length=1)
+
+
+class PairOut(Answer):
+    """The cosine of two nodes, and whether an edge joins them (null without the graph)."""
+
+    ids: tuple[str, str]
+    score: float
+    connected: bool | None
+
+
+class ScoresOut(Answer):
+    """One entry per pair, in the order of the request."""
+
+    embedding: str
+    items: list[PairOut]
