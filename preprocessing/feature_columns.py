@@ -2,8 +2,8 @@
 
 A column of numbers or booleans is one feature. A list of floats, and any list whose type fixes its length, is a vector.
 A list of integers is a bag of word numbers: one feature a word, 1 where the row names it (a type cannot tell a short
-vector of integers from words; store such a vector as floats). A column of text is read as numbers if its first value is
-one, or if it was asked for by name.
+vector of integers from words; store such a vector as floats). A column of text is read as numbers if at least half of
+its first values are, or if it was asked for by name: then text among its numbers is a fault, not a reason to drop it.
 """
 
 from __future__ import annotations
@@ -173,16 +173,18 @@ def _required_kind(table: Table, name: str) -> Kind:
 
 
 def _texts_of_numbers(table: Table, names: Sequence[str]) -> list[str]:
-    """The text columns whose first value is a number."""
-    first: dict[str, str] = {}
-    for _, batch in table.batches(names, BLOCK_ROWS) if names else ():
-        for name in names:
-            values = pc.drop_null(batch[name])
-            if name not in first and len(values):
-                first[name] = values[0].as_py()
-        if len(first) == len(names):
-            break
-    return [name for name, value in first.items() if pc.match_substring_regex(value.strip(), _NUMBER).as_py()]
+    """The text columns of which at least half of the values that the first block holds are numbers."""
+    block = next((batch for _, batch in table.batches(names, BLOCK_ROWS)), None) if names else None
+    if block is None:
+        return []
+    return [name for name in names if _half_numbers(pc.drop_null(block[name]))]
+
+
+def _half_numbers(cells: pa.Array) -> bool:
+    if pt.is_dictionary(cells.type):
+        cells = cells.cast(cells.type.value_type)
+    readable = pc.match_substring_regex(pc.utf8_trim_whitespace(cells), _NUMBER)
+    return len(cells) > 0 and 2 * readable.true_count >= len(cells)
 
 
 def _parsed(cells: pa.Array, fault: Fault) -> npt.NDArray[Any]:

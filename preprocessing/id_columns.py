@@ -59,7 +59,19 @@ def read_ids(table: Table, name: str, cells: pa.Array | pa.ChunkedArray, first: 
             remedy="give the id, or drop the row",
         )
     if kind == "string":
-        return _joined(cells.cast(pa.large_string()))
+        texts = _joined(cells.cast(pa.large_string()))
+        unusable = pc.or_(pc.equal(texts, ""), pc.match_substring(texts, "\0"))
+        if pc.any(unusable).as_py():
+            row = _first(unusable)
+            raise table.fault(
+                "the id is empty, or holds a NUL character",
+                row=first + row,
+                column=name,
+                given=repr(texts[row].as_py()),
+                expected="text that a look-up can name",
+                remedy="correct the id, or drop the row",
+            )
+        return texts
     if not fits_int64(cells):
         row = _not_int64(cells)
         raise table.fault(

@@ -123,6 +123,13 @@ def _attributes(
     if features is None:
         features = choose_features(nodes, taken)
     chosen = [nodes.require(name, "feature") for name in features]
+    if id_column in chosen:
+        raise nodes.column_fault(
+            "the node id cannot be a feature",
+            id_column,
+            expected="feature columns beside the id",
+            remedy="leave the column out of the features, or name another node id column",
+        )
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     source = None

@@ -201,6 +201,14 @@ def _open_csv_table(path: Path, parts: Sequence[Path]) -> Table:
             names = [name.strip() for name in _open_csv(part).schema.names]
         except (pa.ArrowException, UnicodeError) as error:
             raise _csv_fault(part, error) from error
+        if len(names) == 1 and (separator := re.search(r"[;|\t]", names[0])):
+            raise InputError(
+                "the fields are not separated by commas",
+                where=f"{part}, line 1 (the header is line 1)",
+                given=f"{names[0][:200]!r}, which looks separated by {separator[0]!r}",
+                expected="fields separated by commas",
+                remedy="write the CSV with commas, or as Parquet",
+            )
         types = _same_columns(part, types, names, [pa.string()] * len(names))
         with part.open("rb") as file:
             lines = sum(block.count(b"\n") for block in iter(partial(file.read, 1 << 24), b""))

@@ -133,6 +133,16 @@ PARQUET_CELLS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         EDGES,
         "column 'src': the ids of two columns are of different types\n  given: a column of type int64",
     ),
+    "empty id": (
+        {"id": ["a", ""]},
+        {"src": ["a"], "dst": ["a"]},
+        "row 2 (the first row is 1), column 'id': the id is empty, or holds a NUL character\n  given: ''",
+    ),
+    "NUL in an id": (
+        {"id": ["a", "b"]},
+        {"src": ["a", "b"], "dst": ["a", "b\0"]},
+        "row 2 (the first row is 1), column 'dst': the id is empty, or holds a NUL character\n  given: 'b\\x00'",
+    ),
     "decimal ids": (
         {"id": [1.0, 2.0]},
         EDGES,
@@ -178,6 +188,21 @@ CSV_FILES: dict[str, tuple[str, str, str]] = {
         "src,dst\n10,20\n",
         "line 3 (the header is line 1), column 'id': the id is a decimal",
     ),
+    "semicolons": (
+        "id;x\n10;1\n",
+        "src,dst\n10,10\n",
+        "nodes.csv, line 1 (the header is line 1): the fields are not separated by commas\n  given: 'id;x', which",
+    ),
+    "tabs": (
+        "id,x\n10,1\n",
+        "src\tdst\n10\t10\n",
+        "edges.csv, line 1 (the header is line 1): the fields are not separated by commas",
+    ),
+    "text before the numbers": (
+        "id,x\n10,tall\n20,1.5\n30,2\n",
+        "src,dst\n10,20\n",
+        "nodes.csv, line 2 (the header is line 1), column 'x': there is text in a column of numbers\n  given: 'tall'",
+    ),
     "text for an integer id": (
         "id\n10\n20\n",
         "src,dst\n10,20\n20,ten\n",
@@ -221,6 +246,13 @@ def test_a_column_that_can_be_no_feature(tmp_path: Path) -> None:
     assert (error.where, error.given) == (f"{nodes}, column 'day'", "a column of type date32[day]")
     error = fault(tmp_path, {"nodes": nodes, "edges": edges, "features": ["town"]})
     assert (error.where, error.given) == (f"{nodes}, row 1 (the first row is 1), column 'town'", "'a'")
+
+
+def test_the_id_is_no_feature(tmp_path: Path) -> None:
+    paths = {"nodes": parquet(tmp_path / "n.parquet", NODES), "edges": parquet(tmp_path / "e.parquet", EDGES)}
+    error = fault(tmp_path, {**paths, "features": ["x", "id"]})
+    assert error.where == f"{paths['nodes']}, column 'id'"
+    assert error.problem == "the node id cannot be a feature"
 
 
 def test_a_value_too_large_for_float16(tmp_path: Path) -> None:
