@@ -7,6 +7,7 @@ PYTHON ?= python3
 TORCH  ?= torch==2.13.0
 VENV   ?= .venv
 GRAPH  ?=
+LABEL  ?=
 
 BIN    := $(VENV)/bin
 export NUMBA_CACHE_DIR ?= $(CURDIR)/$(VENV)/numba-cache
@@ -14,7 +15,7 @@ export NUMBA_CACHE_DIR ?= $(CURDIR)/$(VENV)/numba-cache
 .PHONY: demo test check install clean
 
 demo: $(VENV)/.run
-	$(BIN)/rgrl demo $(if $(GRAPH),--graph "$(GRAPH)")
+	$(BIN)/rgrl demo $(if $(GRAPH),--graph "$(GRAPH)") $(if $(LABEL),--label "$(LABEL)")
 
 test: check
 	$(BIN)/python -m pytest

@@ -131,6 +131,14 @@ _HEADERS: Mapping[int, dict[str, str]] = {
 }
 
 
+# What helps with the failures that the framework finds before any route runs.
+_REMEDIES: Mapping[int, str] = {
+    400: "send a body of valid JSON (RFC 8259), nested less deeply, with numbers of fewer digits",
+    404: "see /openapi.json for the routes there are",
+    405: "see the Allow header, or /openapi.json",
+}
+
+
 class _ProblemResponse(JSONResponse):
     media_type = "application/problem+json"
 
@@ -211,7 +219,12 @@ def _answer_http(request: Request, error: Exception) -> Response:
     phrase = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
     code = BODY_TOO_LARGE if error.status_code == 413 else phrase
     return problem_response(
-        error.status_code, code, error.detail, request_id=_request_id(request), headers=error.headers
+        error.status_code,
+        code,
+        error.detail,
+        remedy=_REMEDIES.get(error.status_code),
+        request_id=_request_id(request),
+        headers=error.headers,
     )
 
 

@@ -13,16 +13,28 @@ __all__ = ["graph_request"]
 TABLE_SUFFIXES = (".parquet", ".csv")
 
 
-def graph_request(named: str, pyg_root: Path) -> dict[str, Any]:
+def graph_request(named: str, pyg_root: Path, label: str | None = None) -> dict[str, Any]:
     """``{"source": …}`` or ``{"bundle": …}`` for a path, or for a PyG data set if there is no such path.
 
-    A folder is a bundle if it has a manifest, else it holds an ``edges`` table and perhaps a ``nodes`` table.
-    ``InputError`` for anything else.
+    A folder is a bundle if it has a manifest, else it holds an ``edges`` table and perhaps a ``nodes`` table, whose
+    ``label`` column may be named. ``InputError`` for anything else.
     """
     path = Path(named).expanduser()
-    if not path.exists():
-        return {"source": _pyg(named, pyg_root)}
-    path = path.absolute()
+    request = {"source": _pyg(named, pyg_root)} if not path.exists() else _local(path.absolute())
+    if label is not None:
+        source = request.get("source", {})
+        if "nodes" not in source:
+            raise InputError(
+                "a label column is named, but there is no node table",
+                given=f"label column '{label}' of {named}",
+                expected="a folder with a nodes table",
+                remedy="leave the label column out; other kinds of graph bring their labels with them",
+            )
+        source["label"] = label
+    return request
+
+
+def _local(path: Path) -> dict[str, Any]:
     if path.is_dir():
         if (path / MANIFEST).exists():
             return {"bundle": str(path)}

@@ -62,6 +62,7 @@ def demo(
     graph: Annotated[
         str | None, typer.Option(help="A path (.npz, edge table, folder of tables) or PyG name; default: digits.")
     ] = None,
+    label: Annotated[str | None, typer.Option(help="The graph's label column; default: `label` or `y`.")] = None,
     keep: Annotated[
         bool | None, typer.Option("--keep/--no-keep", help="Leave the server up; default: if this is a terminal.")
     ] = None,
@@ -70,4 +71,4 @@ def demo(
     """The whole pipeline on real data, through a real server."""
     from service.cli.demo import run
 
-    raise typer.Exit(run(graph, keep=sys.stdout.isatty() if keep is None else keep, as_json=as_json))
+    raise typer.Exit(run(graph, label, keep=sys.stdout.isatty() if keep is None else keep, as_json=as_json))

@@ -19,9 +19,22 @@ from typing import Any, Literal
 import numpy as np
 
 from service.client.models import Alias, Embedding, Event, Graph, Job, Lookup, Neighbor, Neighbors, PairScore
-from service.client.transport import ServerBusyError, Transport, UnreachableError
+from service.client.transport import ApiError, ServerBusyError, Transport, UnreachableError
 
-__all__ = ["Alias", "Client", "Embedding", "Event", "Graph", "Job", "Lookup", "Neighbor", "Neighbors", "PairScore"]
+__all__ = [
+    "Alias",
+    "ApiError",
+    "Client",
+    "Embedding",
+    "Event",
+    "Graph",
+    "Job",
+    "Lookup",
+    "Neighbor",
+    "Neighbors",
+    "PairScore",
+    "UnreachableError",
+]
 
 NodeId = str | int
 JobKind = Literal["ingest", "preprocess", "train", "evaluate", "index", "pipeline"]
@@ -32,7 +45,7 @@ RECONNECT_S = 1.0
 
 
 class Client:
-    """One server. Failures are ``client_transport.ApiError`` (its kinds tell what to do) or ``UnreachableError``."""
+    """One server. Failures are ``ApiError`` (its kinds tell what to do) or ``UnreachableError``."""
 
     def __init__(self, url: str = "http://127.0.0.1:8000", key: str | None = None) -> None:
         """``key`` is an API key, where the server has any."""

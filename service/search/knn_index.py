@@ -1,6 +1,6 @@
 """The faiss index of an embedding set: inner product on vectors of length 1, which is cosine.
 
-faiss only finds candidates; ``exact_search.rank`` scores and orders them. An exact index is no file at all: it is the
+faiss only finds candidates; ``exact.rank`` scores and orders them. An exact index is no file at all: it is the
 decision to scan. Every search passes its own parameters, so threads share one index without touching it.
 """
 

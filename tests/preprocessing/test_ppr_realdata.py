@@ -36,8 +36,8 @@ def test_every_row_against_the_dense_inverse(
     assert (rows.counts[rows.exact] == reachable[rows.exact]).all()
     kept_enough = (truth >= ranked[np.arange(len(S)), reachable - 1][:, None] - 1e-12) & present
     recall = kept_enough.sum() / reachable.sum()
-    record_property("exact_share", rows.exact.mean())
-    record_property("recall_at_16", recall)
+    record_property("exact_share", float(rows.exact.mean()))
+    record_property("recall_at_16", float(recall))
     assert rows.exact.mean() > 0.98
     assert recall > 0.9999
 

@@ -114,6 +114,12 @@ def test_bodies_that_are_none(client: TestClient, text: str, status: int) -> Non
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+def test_a_body_no_parser_takes_says_what_would_do(client: TestClient) -> None:
+    answer = client.post("/v1/jobs", content="[" * 1999, headers={"Content-Type": "application/json"})
+    problem(answer, 400, "bad_request")
+    assert "valid JSON" in answer.json()["remedy"]
+
+
 def test_no_value_is_sent_back(client: TestClient) -> None:
     body = {"kind": "train", "graph": {"secret-1": 1}, "train": {"run": {"epochs": "secret-2"}}, "labels": {"a": 77777}}
     answer = client.post("/v1/jobs", json=body)

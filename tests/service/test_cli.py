@@ -20,8 +20,8 @@ import pytest
 from embedding_fixtures import add_set, write_set
 from service_harness import Server, settings_in
 
-from service import stages
 from service.cli import main
+from service.jobs import stages
 from service.store import Store
 
 

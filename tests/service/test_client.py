@@ -14,8 +14,7 @@ from embedding_fixtures import add_set, write_set
 from service_harness import Server, settings_in, wait_for
 
 from preprocessing.errors import UsageError
-from service import client_transport
-from service.client import Client, Event
+from service.client import Client, Event, transport
 from service.client.transport import (
     AuthError,
     ConflictError,
@@ -224,7 +223,7 @@ JOB = (
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
-    monkeypatch.setattr(client_transport.time, "sleep", slept.append)
+    monkeypatch.setattr(transport.time, "sleep", slept.append)
     return slept
 
 
@@ -235,7 +234,7 @@ def test_a_submit_is_tried_again_with_its_key(waits: list[float]) -> None:
     assert len({headers["Idempotency-Key"] for headers in seen}) == 1
     assert len(seen) == 4
     assert waits[1] >= 3
-    assert waits[0] <= client_transport.FIRST_WAIT_S
+    assert waits[0] <= transport.FIRST_WAIT_S
 
 
 def test_a_request_that_may_have_been_done_is_not_sent_twice(waits: list[float]) -> None:
@@ -249,7 +248,7 @@ def test_a_request_that_may_have_been_done_is_not_sent_twice(waits: list[float])
 def test_retries_end(waits: list[float]) -> None:
     busy = (429, {}, b'{"code": "busy", "detail": "full", "retryable": true}')
     with (
-        answering(*[busy] * client_transport.ATTEMPTS) as (url, _),
+        answering(*[busy] * transport.ATTEMPTS) as (url, _),
         Client(url) as client,
         pytest.raises(ServerBusyError) as raised,
     ):

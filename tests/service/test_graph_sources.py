@@ -70,3 +70,14 @@ def test_the_digits_join_each_image_to_its_ten_nearest(tmp_path: Path) -> None:
         found = target[source == image]
         assert len(found) == 10
         assert np.sort(distances[found]).tolist() == np.sort(distances)[:10].tolist()
+
+
+def test_a_label_column_is_the_node_tables(tmp_path: Path) -> None:
+    for name in ("edges.csv", "nodes.csv", "g.npz"):
+        (tmp_path / name).touch()
+    assert graph_request(str(tmp_path), ROOT, "kind")["source"]["label"] == "kind"
+    for named in ("g.npz", "edges.csv"):
+        with pytest.raises(InputError, match="there is no node table"):
+            graph_request(str(tmp_path / named), ROOT, "kind")
+    with pytest.raises(InputError, match="there is no node table"):
+        graph_request("Planetoid:Cora", ROOT, "kind")

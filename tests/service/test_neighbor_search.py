@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocessing.stage import Emitter
-from service import exact_search, neighbors
+from service.search import exact, neighbors
 from service.search.embedding_set import EmbeddingSet
 from service.search.exact import inverse_norms, scan, unit
 from service.search.index_settings import IndexSettings
@@ -57,11 +57,11 @@ def test_scan_is_brute_force_whatever_the_blocks(data: st.DataObject) -> None:
     vectors = np.array(numbers, dtype=np.float32).reshape(nodes, 3)
     query = np.array(data.draw(st.lists(st.integers(1, 3), min_size=3, max_size=3)), dtype=np.float32)
     excluded = data.draw(st.sets(st.integers(0, nodes - 1)))
-    block_bytes, exact_search.BLOCK_BYTES = exact_search.BLOCK_BYTES, 4 * 3 * data.draw(st.integers(1, 50))
+    block_bytes, exact.BLOCK_BYTES = exact.BLOCK_BYTES, 4 * 3 * data.draw(st.integers(1, 50))
     try:
         [found] = scan(vectors, inverse_norms(vectors), unit(query)[None], k, [rows(*excluded)])
     finally:
-        exact_search.BLOCK_BYTES = block_bytes
+        exact.BLOCK_BYTES = block_bytes
     expected = brute(vectors, query, k, excluded)
     assert found.rows.tolist() == [row for _, row in expected]
     assert found.scores.tolist() == pytest.approx([score for score, _ in expected], abs=2e-7)

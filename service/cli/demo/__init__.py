@@ -52,10 +52,10 @@ DIGITS: dict[str, Any] = {
 }
 
 
-def run(graph: str | None, *, keep: bool, as_json: bool) -> int:
+def run(graph: str | None, label: str | None, *, keep: bool, as_json: bool) -> int:
     """Run the demo on the digits, or on ``graph`` (a path or a PyG name); the answer is the exit code.
 
-    ``keep`` leaves the server up until Ctrl-C.
+    ``label`` names the label column of ``graph``'s node table; ``keep`` leaves the server up until Ctrl-C.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     began = time.monotonic()
@@ -64,7 +64,7 @@ def run(graph: str | None, *, keep: bool, as_json: bool) -> int:
     data = root / "data"
     data.mkdir(parents=True, exist_ok=True)
     named = str(write_digits(data / "digits")) if graph is None else graph
-    request = graph_request(named, data / "pyg")
+    request = graph_request(named, data / "pyg", label)
     roots = _outermost([data, *_folders(request)])
     options = ["--home", str(root / "home"), *(part for folder in roots for part in ("--data-root", str(folder)))]
     with _server(options, root / "server.log", console) as (process, url):
