@@ -18,7 +18,7 @@ demo: $(VENV)/.run
 	$(BIN)/rgrl demo $(if $(GRAPH),--graph "$(GRAPH)") $(if $(LABEL),--label "$(LABEL)")
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

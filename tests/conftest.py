@@ -1,4 +1,4 @@
-"""Shared by every test: where the real graphs are, and caches that do not depend on the caller's home."""
+"""Shared by every test: where the real graphs are, caches outside the caller's home, and the longest file first."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real graphs at {folder}; name their folder with RGRL_DATA_DIR")
     return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the file that waits for Ray most first, so that it does not run alone in the end."""
+    items.sort(key=lambda item: item.path.name != "test_ray_train.py")
