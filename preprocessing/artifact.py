@@ -29,6 +29,7 @@ __all__ = [
     "fingerprint",
     "finished",
     "hash_file",
+    "locked",
     "read_manifest",
     "verify",
     "write_json",
@@ -166,7 +167,7 @@ def build(target: Path, kind: str, identity: str) -> Iterator[Build]:
     target = target.absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.parent / f".{target.name}.partial"
-    with _locked(target):
+    with locked(target):
         _recover(target)
         resumed = _read_text(partial / _FINGERPRINT) == identity
         if not resumed:
@@ -222,7 +223,8 @@ def _publish(partial: Path, target: Path, *, replace: bool) -> None:
 
 
 @contextlib.contextmanager
-def _locked(target: Path) -> Iterator[None]:
+def locked(target: Path) -> Iterator[None]:
+    """Hold ``target`` for this process alone while inside; ``UsageError`` at once when another has it."""
     lock = target.parent / f".{target.name}.lock"
     file = _acquire(lock, target)
     try:

@@ -15,6 +15,7 @@ Events: ``{"time", "event", "stage", …}`` with ``event`` one of
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
@@ -35,10 +36,14 @@ from preprocessing.errors import Interrupted, ResourceError, RgrlError, UsageErr
 __all__ = ["Emitter", "StageMain", "run_stage", "usage_error"]
 
 EVENTS_VARIABLE = "RGRL_EVENTS"
+PARENT_VARIABLE = "RGRL_PARENT"
+"""Where set, the process that the stage shall not outlive."""
+_PR_SET_PDEATHSIG = 1
 PROGRESS_INTERVAL_S = 0.2
 STORAGE = {
     errno.ENOSPC: "no space is left",
     errno.EDQUOT: "the quota is used up",
+    errno.EFBIG: "the file would be larger than its limit",
     errno.EROFS: "it is read-only",
     errno.EACCES: "no permission",
     errno.EPERM: "no permission",
@@ -115,6 +120,8 @@ def run_stage(stages: Mapping[str, StageMain], argv: list[str]) -> int:
         signal.signal(number, _interrupt)
     try:
         try:
+            if parent := os.environ.get(PARENT_VARIABLE):
+                _end_with(int(parent))
             spec = json.loads(Path(spec_path).read_text(encoding="utf-8"))
             emitter.result(stages[stage](spec, emitter))
         except ValidationError as error:
@@ -132,6 +139,14 @@ def run_stage(stages: Mapping[str, StageMain], argv: list[str]) -> int:
     except Exception as error:
         return _unexpected(emitter, error, "internal", f"{type(error).__name__}: {error}")
     return 0
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel send SIGTERM when the parent is gone, also if it is killed (prctl(2), Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            raise Interrupted("the command that started the stage is gone", remedy="run it again: it continues")
 
 
 def usage_error(error: ValidationError, prefix: str = "") -> UsageError:

@@ -39,6 +39,10 @@ class ServiceSettings(BaseSettings):
     max_lookup_ids_arrow: int = Field(100_000, ge=1)
     max_k: int = Field(1000, ge=1)
     max_queries: int = Field(256, ge=1)
+    max_searches: int = Field(
+        default_factory=lambda: os.cpu_count() or 1, ge=1, description="Neighbour searches at a time; others wait."
+    )
+    search_wait_s: float = Field(10.0, ge=0, description="Seconds a search may wait for its turn; past it 429.")
     open_embeddings: int = Field(8, ge=1, description="Embedding sets held open at a time.")
 
     @field_validator("data_roots", mode="before")

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialized
 from torch import Tensor
 
 from preprocessing.artifact import hash_file, write_json
@@ -129,6 +130,8 @@ def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
-    with path.open("rb") as file:
+    """Written by Python's own file, whose errors tell what the disk refused."""
+    with path.open("wb") as file:
+        file.write(serialized({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}))
+        file.flush()
         os.fsync(file.fileno())

@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialized
 
 from preprocessing.artifact import build, fingerprint, read_manifest, write_json
 from preprocessing.bundle import Bundle
@@ -190,7 +191,7 @@ def _tables(ids: IdMap, vectors: FloatArray) -> Iterator[pa.Table]:
 def _write_model(directory: Path, encoder: GcnEncoder, in_dim: int, settings: TrainSettings) -> None:
     directory.mkdir(exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
-    save_file(tensors, directory / "encoder.safetensors")
+    (directory / "encoder.safetensors").write_bytes(serialized(tensors))
     config = {
         "encoder": "gcn",
         "in_dim": in_dim,

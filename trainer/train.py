@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import field_validator
 
-from preprocessing.artifact import fingerprint, read_manifest
+from preprocessing.artifact import fingerprint, locked, read_manifest
 from preprocessing.bundle import PPR, Bundle
 from preprocessing.errors import ArtifactError, InputError, UsageError
 from preprocessing.settings import Settings
@@ -51,6 +51,12 @@ def train(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     if request.out.exists():
         return _finished(request.out, identity)
     _check(bundle, request.settings, emitter)
+    request.work.mkdir(parents=True, exist_ok=True)
+    with locked(request.work.absolute()):
+        return _made(request, bundle, identity, emitter)
+
+
+def _made(request: TrainSpec, bundle: Bundle, identity: str, emitter: Emitter) -> Mapping[str, Any]:
     final = _trained(request, identity, emitter)
 
     encoder = GcnEncoder(
@@ -79,10 +85,13 @@ def _identity(bundle: Bundle, settings: TrainSettings) -> str:
 
 
 def _finished(out: Path, identity: str) -> Mapping[str, Any]:
-    manifest = read_manifest(out, "embedding_set")
-    if manifest["training"]["identity"] != identity:
+    try:
+        manifest = read_manifest(out, "embedding_set")
+    except ArtifactError:
+        manifest = None
+    if manifest is None or manifest["training"]["identity"] != identity:
         raise UsageError(
-            "the output exists already, from another bundle or other settings",
+            "the output exists already, and is not what this bundle and these settings make",
             given=out,
             expected="a path that does not exist",
             remedy="name another path, or delete the old embedding set",
@@ -112,7 +121,6 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
 
 def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
     """The checkpoint of the last epoch, trained to from the newest there is."""
-    request.work.mkdir(parents=True, exist_ok=True)
     epochs = request.settings.run.epochs
     resume = checkpoint.newest(request.work, identity)
     if resume is None:

@@ -17,6 +17,7 @@ from service.jobs.plan import Planner, plan_job
 from service.jobs.scheduler import Scheduler
 from service.metrics import Metrics
 from service.search.embedding_set import EmbeddingSets
+from service.search.turns import Turns
 from service.settings import ServiceSettings
 from service.store import Store
 
@@ -73,6 +74,7 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     app.state.metrics = metrics
     app.state.scheduler = scheduler
     app.state.keys = KeyRing(store, open_without_keys=open_without_keys(settings))
+    app.state.searches = Turns(settings.max_searches, settings.search_wait_s)
     app.state.embeddings = EmbeddingSets(store, settings.open_embeddings)
     app.include_router(health.router)
     app.include_router(page.router)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -11,7 +13,7 @@ from service.metrics import Metrics
 from service.settings import ServiceSettings
 from service.store import Store
 
-__all__ = ["MetricsDep", "SchedulerDep", "SettingsDep", "StoreDep"]
+__all__ = ["MetricsDep", "SchedulerDep", "SettingsDep", "StoreDep", "TurnDep"]
 
 
 async def _settings(request: Request) -> ServiceSettings:
@@ -34,7 +36,13 @@ async def _metrics(request: Request) -> Metrics:
     return metrics
 
 
+async def _turn(request: Request) -> Callable[[], AbstractContextManager[None]]:
+    turn: Callable[[], AbstractContextManager[None]] = request.app.state.searches.turn
+    return turn
+
+
 SettingsDep = Annotated[ServiceSettings, Depends(_settings)]
 StoreDep = Annotated[Store, Depends(_store)]
 SchedulerDep = Annotated[Scheduler, Depends(_scheduler)]
 MetricsDep = Annotated[Metrics, Depends(_metrics)]
+TurnDep = Annotated[Callable[[], AbstractContextManager[None]], Depends(_turn)]

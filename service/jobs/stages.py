@@ -19,7 +19,7 @@ from types import FrameType
 from typing import IO, Any
 
 from preprocessing.errors import Interrupted
-from preprocessing.stage import EVENTS_VARIABLE
+from preprocessing.stage import EVENTS_VARIABLE, PARENT_VARIABLE
 from service.jobs.event_file import read_events
 
 __all__ = ["StageOutcome", "run_stage", "stage_command"]
@@ -58,6 +58,7 @@ def run_stage(stage: str, spec: Mapping[str, Any], on_event: Callable[[dict[str,
     """Run a stage to its end, in a process group of its own, handing over its events as they come.
 
     SIGINT and SIGTERM are passed on to the group, and the stage ends in its own time; a second SIGINT kills the group.
+    Where this process is killed, the stage is told to end.
     """
     with tempfile.TemporaryDirectory(prefix=f"rgrl-{stage}-") as folder:
         spec_file, events_file, log_file = (Path(folder) / name for name in ("spec.json", "events.jsonl", "log"))
@@ -68,7 +69,7 @@ def run_stage(stage: str, spec: Mapping[str, Any], on_event: Callable[[dict[str,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, EVENTS_VARIABLE: str(events_file)},
+                env={**os.environ, EVENTS_VARIABLE: str(events_file), PARENT_VARIABLE: str(os.getpid())},
                 start_new_session=True,
             )
             last: dict[str, Any] = {}

@@ -44,9 +44,9 @@ def build_index(path: Path, settings: IndexSettings, emit: Emitter) -> dict[str,
     """
     manifest = read_manifest(path, EMBEDDING_SET)
     identity = fingerprint(settings.model_dump(), manifest["content_hash"])
-    with build(path / "index", KNN_INDEX, identity) as making:
-        summary = _existing(making.target, identity)
-        if summary is None:
+    summary = _existing(path / "index", identity)
+    if summary is None:
+        with build(path / "index", KNN_INDEX, identity) as making:
             vectors = open_vectors(path, manifest)
             summary = making.publish(_build(vectors, settings, making.path, emit), replace=True)
     return {name: value for name, value in summary.items() if name != "files"}

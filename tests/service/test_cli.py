@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -246,6 +247,25 @@ def test_a_stage_that_is_killed_is_a_failure_with_its_log(slow_stage: Path) -> N
     outcome = stages.run_stage("index", {"die": True}, lambda _: None)
     assert (outcome.exit_code, outcome.error, outcome.summary) == (1, None, None)
     assert "said on the way" in outcome.log
+
+
+def test_a_stage_does_not_outlive_a_command_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW_STAGE)
+    command = f"""
+import sys
+from service.jobs import stages
+stages.stage_command = lambda stage: [sys.executable, {str(script)!r}, stage]
+stages.run_stage("index", {{}}, lambda event: print(event["event"], flush=True))
+"""
+    process = subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "progress\n"
+    [stage] = psutil.Process(process.pid).children()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    stage.wait(30)
 
 
 def test_ctrl_c_ends_a_command_with_130(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +18,11 @@ from preprocessing.stage import Emitter
 from service.api.app import create_app
 from service.search.index_settings import IndexSettings
 from service.search.indexing import build_index
+from service.search.turns import Turns
 
 ARROW = "application/vnd.apache.arrow.stream"
 NODES, DIM = 60, 6
-NAMES = ["7", "a/b", *(f"n{number:02}" for number in range(NODES - 3)), "ä"]
+NAMES = ["7", "a\nb/ c", "a/b", *(f"n{number:02}" for number in range(NODES - 4)), "ä"]
 ZERO = "n00"
 # A ring in which node 0 also knows every even node.
 EDGES = [(node, (node + 1) % NODES) for node in range(NODES)] + [(0, node) for node in range(2, NODES - 1, 2)]
@@ -352,3 +354,26 @@ def test_lookups_and_searches_are_counted(client: TestClient, numbered: str) -> 
     neighbors(client, numbered, queries=[{"id": 1}, {"id": 2}], k=3)
     neighbors(client, numbered, queries=[{"id": 1}], k=3, search={"exact": True})
     assert [after - earlier for after, earlier in zip(counts(), before, strict=True)] == [4, 2, 2, 1]
+
+
+def test_every_id_can_stand_in_a_path(client: TestClient, named: str) -> None:
+    for name in NAMES:
+        answer = client.get(f"/v1/embeddings/{named}/vectors/{quote(name, safe='')}")
+        assert (answer.status_code, answer.json().get("id")) == (200, name)
+
+
+def test_searches_beyond_the_places_are_told_to_come_again(
+    client: TestClient, numbered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = Turns(at_once=1, wait_s=0.01)
+    monkeypatch.setattr(client.app.state, "searches", turns)
+    body = {"queries": [{"id": 1}], "k": 2}
+    with turns.turn():
+        answer = client.post(f"/v1/embeddings/{numbered}/neighbors", json=body)
+        assert problem(answer, 429)["retryable"] is True
+        assert "max_searches" in answer.json()["detail"]
+        assert int(answer.headers["retry-after"]) > 0
+    assert client.post(f"/v1/embeddings/{numbered}/neighbors", json=body).status_code == 200
+    # A search that fails gives its place back.
+    assert client.post(f"/v1/embeddings/{numbered}/neighbors", json={"queries": [{"id": 999}]}).status_code == 422
+    assert client.post(f"/v1/embeddings/{numbered}/neighbors", json=body).status_code == 200

@@ -168,6 +168,7 @@ def test_nodes_with_string_ids_and_before_preprocessing(client: TestClient, fold
     graph = client.post("/v1/graphs", json={"bundle": str(path)}).json()["id"]
     assert client.get(f"/v1/graphs/{graph}/nodes/b").json()["neighbors"] == {"total": 1, "sample": ["a/1"]}
     assert client.get(f"/v1/graphs/{graph}/nodes/b").json()["ppr"] is None
+    assert client.get(f"/v1/graphs/{graph}/nodes/a%2F1").json()["id"] == "a/1"
 
 
 def test_a_graph_not_ingested_has_no_nodes(client: TestClient, folder: Path) -> None:

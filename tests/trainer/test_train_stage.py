@@ -64,6 +64,46 @@ def test_an_output_of_other_settings_is_refused_before_training(
     assert run(spec_for(bundle, tmp_path, run={"epochs": 4, "checkpoint_every": 1}))["counts"]["nodes"] == 40
 
 
+def test_an_output_that_is_something_else_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+    spec = spec_for(bundle, tmp_path)
+    Path(spec["out"]).mkdir()
+    (Path(spec["out"]) / "mine").touch()
+    with pytest.raises(UsageError, match="exists already") as error:
+        run(spec)
+    assert error.value.remedy
+    assert [path.name for path in Path(spec["out"]).iterdir()] == ["mine"]
+
+
+def test_a_second_run_on_the_same_work_is_refused_at_once(bundle: Bundle, tmp_path: Path) -> None:
+    spec = spec_for(bundle, tmp_path)
+
+    class Second(Recorder):
+        def progress(self, *event: Any) -> None:
+            with pytest.raises(UsageError, match="another process is building"):
+                run(spec)
+            refused.append(event)
+
+    refused: list[Any] = []
+    run(spec, Second())
+    assert refused
+    assert Path(spec["out"]).is_dir()
+
+
+def test_a_full_disk_is_told_as_such(bundle: Bundle, tmp_path: Path) -> None:
+    limit = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
+        "import sys; from preprocessing.stage import run_stage; from trainer.train import train; "
+        "sys.exit(run_stage({'train': train}, ['train', sys.argv[1]]))"
+    )
+    spec = spec_for(bundle, tmp_path, encoder={"layers": [128, 64], "predictor_hidden": 128})
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    done = subprocess.run([sys.executable, "-c", limit, str(tmp_path / "spec.json")], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "the disk refused" in done.stderr
+
+
 def test_too_few_stored_ppr_neighbours_are_refused_with_the_remedy(bundle: Bundle, tmp_path: Path) -> None:
     spec = spec_for(bundle, tmp_path, anchors={"num_local": 5})
     with pytest.raises(ArtifactError, match="--top-k 5"):

@@ -49,7 +49,7 @@ def delete_graph(id: str, store: StoreDep) -> None:
     store.delete_graph(id)
 
 
-@router.get("/{id}/nodes/{node}")
+@router.get("/{id}/nodes/{node:node}")
 def get_node(id: str, node: str, store: StoreDep) -> NodeAnswer:
     """A node's degree, some of its neighbours, and its top K by personalised PageRank."""
     graph = store.graph(id)
