@@ -29,7 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from preprocessing.errors import Interrupted, ResourceError, RgrlError, UsageError
 
@@ -149,16 +149,27 @@ def _end_with(parent: int) -> None:
             raise Interrupted("the command that started the stage is gone", remedy="run it again: it continues")
 
 
-def usage_error(error: ValidationError, prefix: str = "") -> UsageError:
-    """The first fault of a settings object as one ``UsageError`` with its JSON pointer."""
+def usage_error(error: ValidationError, model: type[BaseModel] | None = None) -> UsageError:
+    """The first fault of a settings object of class ``model`` as one ``UsageError`` with its JSON pointer."""
     first = error.errors(include_url=False)[0]
-    pointer = prefix + "".join(f"/{part}" for part in first["loc"])
+    pointer = "".join(f"/{part}" for part in first["loc"])
+    unknown = first["type"] == "extra_forbidden"
     return UsageError(
-        f"setting {pointer.strip('/').replace('/', '.') or 'document'}: {first['msg']}",
-        given=first.get("input"),
+        f"setting {pointer.strip('/').replace('/', '.') or 'document'}: {'unknown' if unknown else first['msg']}",
+        given=None if unknown else first.get("input"),
+        expected="one of " + ", ".join(known) if unknown and (known := _siblings(model, first["loc"])) else None,
         pointer=pointer,
         remedy="correct the setting; nothing was started",
     )
+
+
+def _siblings(model: type[BaseModel] | None, place: tuple[int | str, ...]) -> list[str]:
+    """Names of the settings beside an unknown one, as far as its document's classes tell."""
+    for step in place[:-1]:
+        field = model.model_fields.get(str(step)) if model is not None else None
+        inner = None if field is None else field.annotation
+        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+    return [] if model is None else sorted(model.model_fields)
 
 
 def _refused(error: OSError, spec_path: str) -> ResourceError:

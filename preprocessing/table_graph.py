@@ -138,7 +138,9 @@ def _attributes(
             nodes, chosen, rank, dtype, lambda done, total: emitter.progress(done, total, "feature rows")
         )
     labels = None if label is None else _labels(nodes, label, order, emitter)
-    return source, labels, _unread(nodes, [name for name in nodes.types if name not in (*taken, *chosen)])
+    unread = [name for name in nodes.types if name not in (*taken, *chosen)]
+    hint = "" if labels is not None else "; name one as the label to have it read"
+    return source, labels, _unread(nodes, unread, hint)
 
 
 def _labels(nodes: Table, column: str, order: Int64Array, emitter: Emitter) -> pa.Array:
@@ -185,8 +187,8 @@ def _endpoints(
     return np.concatenate(chunks[0]), np.concatenate(chunks[1])
 
 
-def _unread(table: Table, columns: Sequence[str]) -> list[Notice]:
+def _unread(table: Table, columns: Sequence[str], hint: str = "") -> list[Notice]:
     if not columns:
         return []
     names = ", ".join(f"'{name}'" for name in columns)
-    return [Notice("columns_unread", f"{table.path}: columns not used: {names}")]
+    return [Notice("columns_unread", f"{table.path}: columns not used: {names}{hint}")]

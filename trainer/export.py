@@ -47,7 +47,13 @@ def export(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
             pointer="/out",
         )
     if out.exists():
-        raise UsageError("the output exists already", given=out, expected="a path that does not exist", pointer="/out")
+        raise UsageError(
+            "the output exists already",
+            given=out,
+            expected="a path that does not exist",
+            remedy="name another path, or delete this one",
+            pointer="/out",
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.parent / f".{out.name}.partial"
     tables = _watched(embeddings, emitter)

@@ -42,6 +42,8 @@ def launch(job: loop.Job, emitter: Emitter) -> None:
         return
     from trainer.ray_train import run_with_ray  # Ray takes seconds to import
 
+    # Ray and its workers take up to a minute, in which nothing else would show.
+    emitter.progress(0, run.num_workers, "Ray workers")
     run_with_ray(job)
 
 

@@ -163,6 +163,7 @@ def _worker(document: dict[str, Any]) -> None:
         resume=None if document["resume"] is None else Path(document["resume"]),
     )
     emitter = Emitter("train", None if events is None else Path(events))
+    emitter.progress(context.get_world_size(), context.get_world_size(), "Ray workers")
     loop.run(job, RayWorker(rank, context.get_world_size(), ray.train.torch.get_device(), emitter))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -55,6 +56,9 @@ class RequestContext:
                 await self._app(scope, receive, send_with_id)
             except ClientDisconnect:
                 status = status or 499
+            except asyncio.CancelledError:
+                # Only a server that stops cancels; a stream has no other end, and its reader takes it up again.
+                log.info("cut off by the stop of the server")
             except Exception:
                 log.exception("a request failed")
                 if status == 0:

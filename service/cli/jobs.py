@@ -14,7 +14,7 @@ from service.cli.options import DEFAULT_SERVER, AsJson, Key, Server, Set, assign
 from service.cli.output import print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
-    from service.client import Client, Job
+    from service.client import Client, Embedding, Job
 
 __all__ = ["app", "follow"]
 
@@ -133,6 +133,8 @@ def follow(client: Client, job_id: str, as_json: bool) -> int:
         job = client.wait(job_id, lambda event: view.show(event.event, event.stage or "", event.data))
     _print_job(job, as_json)
     if job.status == "succeeded":
+        if job.embedding is not None and not as_json:
+            _print_quality(client.embedding(job.embedding))
         return 0
     kinds = (UsageError, InputError, ArtifactError)
     codes = {kind.code: kind.exit_code for kind in kinds}
@@ -145,6 +147,18 @@ def _print_job(job: Job, as_json: bool) -> None:
         print_json(document)
     else:
         print_facts(document)
+
+
+def _print_quality(embedding: Embedding) -> None:
+    """What evaluation and index found, where the job came so far."""
+    report, index = embedding.report or {}, embedding.index or {}
+    accuracy = report.get("test_accuracy") or {}
+    facts: dict[str, Any] = {f"accuracy of {name}": value for name, value in accuracy.items() if value is not None}
+    facts |= {name: report[name] for name in ("effective_rank", "report") if name in report}
+    if "recall" in index:
+        facts["recall of the index"] = index["recall"]
+    if facts:
+        print_facts(facts)
 
 
 def _graph_id(client: Client, named: str) -> str:

@@ -78,7 +78,7 @@ def validated(model: type[Model], document: dict[str, Any]) -> Model:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise usage_error(error) from error
+        raise usage_error(error, model) from error
 
 
 def _value(text: str) -> Any:

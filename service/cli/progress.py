@@ -31,6 +31,7 @@ class ProgressView:
         )
         self._tasks: dict[tuple[str, str], TaskID] = {}
         self._current: TaskID | None = None
+        self._stage = ""
 
     def __enter__(self) -> ProgressView:
         self._progress.start()
@@ -46,7 +47,7 @@ class ProgressView:
         match event:
             case "progress":
                 self._advance(stage, data)
-            case "metrics" if self._current is not None:
+            case "metrics" if self._current is not None and stage == self._stage:
                 self._progress.update(self._current, figures=_figures(data))
             case "warning":
                 self.console.print(f"[yellow]warning[/] {escape(str(data['message']))}", highlight=False)
@@ -57,7 +58,7 @@ class ProgressView:
         if task is None:
             task = self._progress.add_task(f"{stage}: {unit}", total=total, rate="", left="", figures="")
             self._tasks[stage, unit] = task
-        self._current = task
+        self._current, self._stage = task, stage
         rate, eta = data.get("rate"), data.get("eta_s")
         self._progress.update(
             task,

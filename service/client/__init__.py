@@ -42,6 +42,8 @@ JobKind = Literal["ingest", "preprocess", "train", "evaluate", "index", "pipelin
 LOOKUP_IDS = 100_000
 NEIGHBOR_QUERIES = 256
 RECONNECT_S = 1.0
+PATIENCE_S = 60.0
+"""How long a stream that broke off waits for the server to come back, as after a restart."""
 
 
 class Client:
@@ -135,19 +137,19 @@ class Client:
         A stream that breaks off is taken up again where it was; ``UnreachableError`` once the server stays away.
         """
         last = None if after is None else str(after)
-        failures = 0
+        alive = time.monotonic()
         while True:
             try:
                 with self._transport.events(f"/v1/jobs/{job_id}/events", last) as stream:
                     for message in stream:
-                        failures = 0
+                        alive = time.monotonic()
                         if message.event == "end":
                             return
                         last = message.id or last
                         yield Event.model_validate({**json.loads(message.data), "event": message.event})
-            except (UnreachableError, ServerBusyError):
-                failures += 1
-                if failures == 5:
+            except (UnreachableError, ServerBusyError) as error:
+                if time.monotonic() - alive > PATIENCE_S:
+                    error.remedy = f"the job goes on without its server; `rgrl jobs watch {job_id}` follows it again"
                     raise
             time.sleep(RECONNECT_S)
 

@@ -171,7 +171,10 @@ def test_counts_and_notices_reach_manifest_and_events(tmp_path: Path) -> None:
     assert bundle.manifest["id_type"] == "int64"
     assert bundle.manifest["features"]["names"] == {"age": [0, 1]}
     messages = [warning["message"] for warning in bundle.manifest["warnings"]]
-    assert messages == [f"{nodes}: columns not used: 'town'", f"{edges}: columns not used: 'kg'"]
+    assert messages == [
+        f"{nodes}: columns not used: 'town'; name one as the label to have it read",
+        f"{edges}: columns not used: 'kg'",
+    ]
     assert recorder.warnings == [("columns_unread", message) for message in messages]
     last = {unit: (done, total) for done, total, unit in recorder.steps}
     assert last["edges"] == (6, 6)

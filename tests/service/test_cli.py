@@ -142,7 +142,7 @@ def test_ingest_says_what_it_made(tmp_path: Path, rgrl: Callable[..., tuple[int,
     ("arguments", "words"),
     [
         (["train", "b", "o", "--set", "optimizer.lr=-1"], ["optimizer.lr", "greater than 0"]),
-        (["train", "b", "o", "--set", "optimizer.rate=1"], ["optimizer.rate", "not permitted"]),
+        (["train", "b", "o", "--set", "optimizer.rate=1"], ["optimizer.rate", "unknown"]),
         (["train", "b", "o", "--set", "run.epochs=many"], ["run.epochs", "integer"]),
         (["train", "b", "o", "--set", "run.epochs"], ["--set", "run.epochs"]),
         (["train", "b", "o", "--set", "run=1", "--set", "run.epochs=2"], ["--set run.epochs"]),
@@ -409,3 +409,15 @@ def test_help_imports_nothing_heavy() -> None:
         "httpx2",
     }
     assert heavy & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"), [("run.nonsense=3", "epochs"), ("optimiser.lr=3", "optimizer"), ("nonsense=1", "encoder")]
+)
+def test_an_unknown_setting_is_told_its_siblings(
+    tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]], setting: str, expected: str
+) -> None:
+    code, _, told = rgrl("train", str(tmp_path), str(tmp_path / "out"), "--set", setting)
+    assert code == 2
+    assert "unknown" in told
+    assert expected in told.split("expected:")[1]

@@ -185,6 +185,9 @@ def answering(*answers: tuple[int, dict[str, str], bytes] | None) -> Iterator[tu
     seen: list[dict[str, str]] = []
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.do_POST()
+
         def do_POST(self) -> None:
             seen.append(dict(self.headers))
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -257,6 +260,21 @@ def test_retries_end(waits: list[float]) -> None:
     assert waits == sorted(waits)
     with pytest.raises(UnreachableError), Client(url) as client:
         client.info()
+
+
+def test_waiting_outlasts_a_server_that_comes_back(waits: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten looks in vain are no end; patience is, and then the word is that the job goes on."""
+    monkeypatch.setattr("service.client.PATIENCE_S", 1e9)
+    done = JOB.replace(b"queued", b"succeeded")
+    data = b'{"id": 1, "stage": "x", "attempt": 1, "at": "2026-01-01T00:00:00Z", "data": {}}'
+    body = b"id: 1\nevent: result\ndata: " + data + b"\n\nevent: end\ndata: {}\n\n"
+    stream = (200, {"Content-Type": "text/event-stream"}, body)
+    with answering(*[None] * 10, stream, (200, {}, done)) as (url, _), Client(url) as client:
+        assert client.wait("job_1").status == "succeeded"
+    monkeypatch.setattr("service.client.PATIENCE_S", 0)
+    with pytest.raises(UnreachableError) as error, Client(url) as client:
+        client.wait("job_1")
+    assert "jobs watch job_1" in str(error.value.remedy)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://"])

@@ -23,12 +23,12 @@ import httpx2
 from rich.console import Console
 
 from preprocessing.errors import Interrupted, RgrlError
-from service.cli.output import print_json
-from service.cli.progress import ProgressView
-from service.client import Client, Embedding, Job
 from service.cli.demo.graph import write_digits
 from service.cli.demo.report import figures, print_report
 from service.cli.graph_sources import graph_request
+from service.cli.output import print_json
+from service.cli.progress import ProgressView
+from service.client import Client, Embedding, Job
 
 __all__ = ["run"]
 
