@@ -1,4 +1,4 @@
-"""``python -m preprocessing ingest|preprocess SPEC.json``: a stage as a process of its own."""
+"""``python -m preprocessing ingest|preprocess|generate SPEC.json``: a stage as a process of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from preprocessing.stage import Emitter, run_stage
 __all__: list[str] = []
 
 
-# A stage's libraries are imported when it runs, so that neither waits for the other's.
+# A stage's libraries are imported when it runs, so that none waits for another's.
 def _ingest(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     from preprocessing.ingest import ingest
 
@@ -24,5 +24,11 @@ def _preprocess(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     return preprocess(spec, emitter)
 
 
+def _generate(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
+    from preprocessing.generate import generate
+
+    return generate(spec, emitter)
+
+
 if __name__ == "__main__":
-    sys.exit(run_stage({"ingest": _ingest, "preprocess": _preprocess}, sys.argv[1:]))
+    sys.exit(run_stage({"ingest": _ingest, "preprocess": _preprocess, "generate": _generate}, sys.argv[1:]))

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 __all__ = [
     "PYG_DATASETS",
     "DegreeWeightSettings",
+    "GenerateSettings",
     "IngestSettings",
     "NpzSource",
     "PprSettings",
@@ -149,3 +150,14 @@ class PreprocessSettings(Settings):
     degree_weights: DegreeWeightSettings = DegreeWeightSettings()
     threads: int | None = Field(None, ge=1, le=1024, description="Default: every core.")
     shard_rows: int = Field(16_384, ge=1, description="Rows a shard; a killed run loses at most the shards in work.")
+
+
+class GenerateSettings(Settings):
+    """A synthetic graph."""
+
+    kind: Literal["rmat", "blocks"] = Field(description="`rmat`: hubs. `blocks`: communities with labels and features.")
+    nodes: int = Field(1_000_000, ge=2, le=1 << 40)
+    degree: float = Field(20.0, gt=0, le=10_000, description="Average, repeats and self-loops counted.")
+    seed: int = Field(0, ge=0, le=2**63 - 1)
+    community_size: int = Field(1_000, ge=2, description="Nodes a community (blocks).")
+    mixing: float = Field(0.2, ge=0, le=1, description="Share of edges that ignore communities (blocks).")

@@ -17,7 +17,7 @@ from service.cli.output import fail, print_facts, print_json
 if TYPE_CHECKING:
     from service.jobs.stages import StageOutcome
 
-__all__ = ["evaluate", "export", "index", "ingest", "preprocess", "train"]
+__all__ = ["evaluate", "export", "generate", "index", "ingest", "preprocess", "train"]
 
 
 class Precision(StrEnum):
@@ -40,6 +40,13 @@ class Kind(StrEnum):
     EXACT = "exact"
     HNSW = "hnsw"
     IVF = "ivf"
+
+
+class Synthetic(StrEnum):
+    """Kinds of synthetic graph."""
+
+    RMAT = "rmat"
+    BLOCKS = "blocks"
 
 
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Graph bundle, made by ingest.")]
@@ -161,6 +168,23 @@ def export(
 ) -> None:
     """Write ids and vectors as one table."""
     _run("export", {"embeddings": str(embeddings.absolute()), "out": str(out.absolute())}, as_json)
+
+
+def generate(
+    kind: Annotated[Synthetic, typer.Argument(help="rmat: hubs. blocks: communities with labels and features.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of tables to make.")],
+    nodes: Annotated[int, typer.Option(help="Number of nodes.")] = 1_000_000,
+    degree: Annotated[float, typer.Option(help="Average degree.")] = 20.0,
+    seed: Annotated[int, typer.Option(help="The same seed, the same bytes.")] = 0,
+    set_: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a synthetic graph as tables, to measure and to try things on."""
+    from preprocessing.settings import GenerateSettings
+
+    document = {"kind": kind.value, "nodes": nodes, "degree": degree, "seed": seed}
+    settings = validated(GenerateSettings, assign(document, set_ or []))
+    _run("generate", {"out": str(out.absolute()), "settings": settings.model_dump()}, as_json)
 
 
 def index(

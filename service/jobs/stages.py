@@ -27,6 +27,7 @@ __all__ = ["StageOutcome", "run_stage", "stage_command"]
 _PACKAGES: Mapping[str, str] = {
     "ingest": "preprocessing",
     "preprocess": "preprocessing",
+    "generate": "preprocessing",
     "train": "trainer",
     "evaluate": "trainer",
     "export": "trainer",
