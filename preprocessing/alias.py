@@ -7,7 +7,11 @@ race is too: the order in which clocks of rates w_j ring (Efraimidis and Spiraki
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +19,7 @@ from numba import njit
 
 from preprocessing.errors import UsageError
 
-__all__ = ["AliasTable", "draw", "draw_without_replacement"]
+__all__ = ["AliasTable", "draw", "draw_without_replacement", "write_alias_table"]
 
 RACE_SHARE = 0.25
 """Draws of more than this share of the nodes are a race from the start: it costs O(N) once."""
@@ -41,10 +45,41 @@ class AliasTable:
         total = weight.sum()
         if weight.ndim != 1 or not np.isfinite(total) or total <= 0 or (weight < 0).any():
             raise UsageError("these weights cannot be drawn from", expected="finite weights ≥ 0, at least one positive")
-        threshold = weight / total * len(weight)
-        alias = np.arange(len(weight))
-        _pair(threshold, alias)
-        return cls(weight, threshold, alias)
+        table = cls(weight, weight / total * len(weight), np.arange(len(weight)))
+        _pair(table.threshold, table.alias, np.empty(len(weight), dtype=np.int64))
+        return table
+
+    @classmethod
+    def open(cls, folder: Path) -> AliasTable:
+        """The table that ``write_alias_table`` left in ``folder``, memory-mapped."""
+        return cls(*(np.load(folder / f"{field.name}.npy", mmap_mode="r", allow_pickle=False) for field in fields(cls)))
+
+
+def write_alias_table(folder: Path, size: int, blocks: Callable[[], Iterator[Float64Array]]) -> None:
+    """Write the table of ``size`` positive weights, which ``blocks`` yields in order each time that it is called.
+
+    All arrays, the two stacks among them, are files mapped into memory: the pages are the kernel's to drop.
+    """
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as scratch:
+        weight, threshold = (_mapped(folder / f"{name}.npy", np.float64, size) for name in ("weight", "threshold"))
+        alias = _mapped(folder / "alias.npy", np.int64, size)
+        total = sum(float(block.sum()) for block in blocks())
+        first = 0
+        for block in blocks():
+            end = first + len(block)
+            weight[first:end] = block
+            threshold[first:end] = block / total * size
+            alias[first:end] = np.arange(first, end)
+            first = end
+        stack = np.memmap(scratch, dtype=np.int64, mode="w+", shape=(size,))
+        _pair(np.asarray(threshold), np.asarray(alias), np.asarray(stack))
+        for array in (weight, threshold, alias):
+            array.flush()
+
+
+def _mapped(file: Path, dtype: npt.DTypeLike, size: int) -> np.memmap[Any, Any]:
+    return np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=(size,))
 
 
 def draw(table: AliasTable, count: int, rng: np.random.Generator) -> Int64Array:
@@ -84,14 +119,13 @@ def _race(weight: Float64Array, drawn: Int64Array, count: int, rng: np.random.Ge
     return nodes[np.argsort(rings, kind="stable")]
 
 
-@njit("void(float64[::1], int64[::1])", nogil=True, cache=True)
-def _pair(threshold: Float64Array, alias: Int64Array) -> None:
+@njit("void(float64[::1], int64[::1], int64[::1])", nogil=True, cache=True)
+def _pair(threshold: Float64Array, alias: Int64Array, stack: Int64Array) -> None:
     """Fill every cell below 1 from a node above 1; ``threshold`` holds N times the probabilities on entry.
 
-    One array holds both stacks, the poor from the left and the rich from the right. What rounding leaves over is 1.
+    ``stack`` [N] holds two, the poor from the left and the rich from the right. What rounding leaves over is 1.
     """
     size = len(threshold)
-    stack = np.empty(size, np.int64)
     poor, rich = 0, size
     for node in range(size):
         if threshold[node] < 1:

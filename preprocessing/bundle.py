@@ -213,9 +213,13 @@ class Bundle:
             manifest["settings"],
         )
 
+    def degree_weights_manifest(self) -> dict[str, Any]:
+        """What preprocess says of the anchor weights it wrote; ``ArtifactError`` when there are none."""
+        return self._derived(DEGREE_WEIGHTS, "degree_weights")
+
     def degree_weights(self) -> DegreeWeights:
         """Anchor weights as written by preprocess."""
-        manifest = self._derived(DEGREE_WEIGHTS, "degree_weights")
+        manifest = self.degree_weights_manifest()
         table = pq.read_table(sorted((self.path / "degree_weights").glob("part-*.parquet")), memory_map=True)
         return DegreeWeights(
             table["degree"].to_numpy(),

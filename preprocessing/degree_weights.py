@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from preprocessing.alias import write_alias_table
 from preprocessing.artifact import build, fingerprint, finished
 from preprocessing.bundle import DEGREE_WEIGHTS, Bundle
 from preprocessing.errors import UsageError
@@ -17,16 +19,17 @@ from preprocessing.stage import Emitter
 
 __all__ = ["degree_weights", "write_degree_weights"]
 
+BLOCK_ROWS = 1 << 20
+"""Sums run block by block, so this size is part of the result's last bits."""
 
-def degree_weights(
-    degrees: npt.NDArray[np.int64], settings: DegreeWeightSettings
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Weight and probability of every node, [N] each, from its undirected degree without self-loops.
 
-    w = min(1, α^{log(degree+1)} + β), an isolated node's min(1, 1+β); the probability is w / Σw (RGRL, section 3.2, and
-    the cap of its authors' code). ``UsageError`` when α is so small that a weight is no longer positive.
+def degree_weights(degrees: npt.NDArray[np.int64], settings: DegreeWeightSettings) -> npt.NDArray[np.float64]:
+    """Weight of every node, [N], from its undirected degree without self-loops.
+
+    w = min(1, α^{log(degree+1)} + β), an isolated node's min(1, 1+β) (RGRL, section 3.2, and the cap of its authors'
+    code). ``UsageError`` when α is so small that a weight is no longer positive.
     """
-    weight = np.minimum(1.0, settings.alpha ** np.log(degrees + 1.0) + settings.beta)
+    weight: npt.NDArray[np.float64] = np.minimum(1.0, settings.alpha ** np.log(degrees + 1.0) + settings.beta)
     if not (weight > 0).all():
         raise UsageError(
             "some nodes could never be drawn: their weight is zero",
@@ -35,28 +38,38 @@ def degree_weights(
             remedy="raise alpha or beta",
             pointer="/settings/degree_weights/alpha",
         )
-    return weight, weight / weight.sum()
+    return weight
 
 
 def write_degree_weights(
     bundle: Bundle, settings: DegreeWeightSettings, shard_rows: int, emitter: Emitter
 ) -> dict[str, Any]:
-    """Write ``degree_weights/`` into the bundle, unless these settings made what is there; returns its manifest."""
+    """Write ``degree_weights/`` into the bundle, unless these settings made what is there; returns its manifest.
+
+    Two passes over ``indptr``, block by block; beside the parts stands the alias table, ready to be drawn from.
+    """
     target = bundle.path / "degree_weights"
     identity = fingerprint(DEGREE_WEIGHTS, settings.model_dump(), bundle.content_hash, shard_rows)
     if (manifest := finished(target, DEGREE_WEIGHTS, identity)) is not None:
         return manifest
-    degree = bundle.symmetric.degrees()
-    weight, probability = degree_weights(degree, settings)
+    indptr, size = bundle.symmetric.indptr, bundle.num_nodes
+
+    def blocks() -> Iterator[npt.NDArray[np.float64]]:
+        for first in range(0, size, BLOCK_ROWS):
+            yield degree_weights(np.diff(indptr[first : first + BLOCK_ROWS + 1]), settings)
+
+    total = sum(float(block.sum()) for block in blocks())
     with build(target, DEGREE_WEIGHTS, identity) as made:
-        for number, (first, end) in enumerate(part_ranges(len(degree), shard_rows)):
-            columns = {"degree": degree, "weight": weight, "probability": probability}
-            part = {"node": np.arange(first, end), **{name: column[first:end] for name, column in columns.items()}}
-            write_part(made.path, number, pa.table(part))
-            emitter.progress(end, len(degree), "degree weights")
+        for number, (first, end) in enumerate(part_ranges(size, shard_rows)):
+            degree = np.diff(indptr[first : end + 1])
+            weight = degree_weights(degree, settings)
+            columns = {"degree": degree, "weight": weight, "probability": weight / total}
+            write_part(made.path, number, pa.table({"node": np.arange(first, end), **columns}))
+            emitter.progress(end, size, "degree weights")
+        write_alias_table(made.path / "alias", size, blocks)
         return made.publish(
             {
-                "counts": {"nodes": len(degree)},
+                "counts": {"nodes": size},
                 "settings": settings.model_dump(),
                 "bundle": bundle.content_hash,
             },

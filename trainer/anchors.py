@@ -31,7 +31,7 @@ class Anchors:
         self.valid_NK: npt.NDArray[np.bool_] = present_NK & (bundle.symmetric.degrees() > 0)[:, None]
         self.locals_NK: npt.NDArray[np.int64] = np.where(self.valid_NK, ppr.neighbors, 0)
         self._num_global = min(settings.num_global, bundle.num_nodes)
-        self._table = AliasTable.build(_probabilities(bundle, settings))
+        self._table = _table(bundle, settings)
 
     def draw_global(self, draw: Draw) -> npt.NDArray[np.int64]:
         """G different nodes; all nodes where the graph has no more than G."""
@@ -40,13 +40,13 @@ class Anchors:
         return draw_without_replacement(self._table, self._num_global, draw.numpy(Purpose.ANCHORS))
 
 
-def _probabilities(bundle: Bundle, settings: AnchorSettings) -> npt.NDArray[np.float64]:
-    """As stored with the bundle if it was made with the same α and β, else computed here."""
+def _table(bundle: Bundle, settings: AnchorSettings) -> AliasTable:
+    """As stored with the bundle if it was made with the same α and β, else built here."""
     wanted: dict[str, Any] = settings.weights.model_dump()
     try:
-        stored = bundle.degree_weights()
+        stored = bundle.degree_weights_manifest()
     except ArtifactError:
         stored = None
-    if stored is not None and stored.settings == wanted:
-        return stored.probability
-    return degree_weights(bundle.symmetric.degrees(), settings.weights)[1]
+    if stored is not None and stored["settings"] == wanted:
+        return AliasTable.open(bundle.path / "degree_weights" / "alias")
+    return AliasTable.build(degree_weights(bundle.symmetric.degrees(), settings.weights))

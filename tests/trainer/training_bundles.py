@@ -1,4 +1,4 @@
-"""Small bundles for the trainer's tests: ingested from npz files, PPR rows and degree weights by dense algebra."""
+"""Small bundles for the trainer's tests: ingested from npz files, PPR rows by dense algebra."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pyarrow.parquet as pq
 import torch
 
 from preprocessing.artifact import build, fingerprint
-from preprocessing.bundle import DEGREE_WEIGHTS, PPR, Bundle
+from preprocessing.bundle import PPR, Bundle
+from preprocessing.degree_weights import write_degree_weights
 from preprocessing.ingest import ingest
+from preprocessing.settings import DegreeWeightSettings
 from preprocessing.stage import Emitter
 
 ALPHA, BETA, TELEPORT = 0.9, 0.1, 0.15
@@ -126,14 +128,7 @@ def write_ppr(bundle: Bundle, top_k: int) -> None:
 
 
 def write_weights(bundle: Bundle) -> None:
-    degree = bundle.symmetric.degrees()
-    weight = np.minimum(1, ALPHA ** np.log(degree + 1) + BETA)
-    table = pa.table(
-        {"node": np.arange(len(degree)), "degree": degree, "weight": weight, "probability": weight / weight.sum()}
-    )
-    with build(bundle.path / "degree_weights", DEGREE_WEIGHTS, fingerprint("test")) as made:
-        pq.write_table(table, made.path / "part-00000.parquet")
-        made.publish({"settings": {"alpha": ALPHA, "beta": BETA}, "bundle": bundle.content_hash})
+    write_degree_weights(bundle, DegreeWeightSettings(alpha=ALPHA, beta=BETA), 16_384, Emitter("preprocess"))
 
 
 def settings_document(**parts: dict[str, Any]) -> dict[str, Any]:
