@@ -43,10 +43,14 @@ Float64Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Topology:
-    """CSR adjacency without self-loops or duplicates; row i lists the nodes that i hears from, ascending."""
+    """CSR adjacency without self-loops or duplicates; row i lists the nodes that i hears from, ascending.
+
+    ``weights`` [arcs] are positive; None where every arc weighs 1.
+    """
 
     indptr: Int64Array
     indices: IntArray
+    weights: Float32Array | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -61,6 +65,12 @@ class Topology:
     def degrees(self) -> Int64Array:
         """Entries a row, [N]."""
         return np.diff(self.indptr)
+
+    def strengths(self) -> Float64Array:
+        """Sum of weights a row, [N]: the degrees where there are no weights."""
+        if self.weights is None:
+            return self.degrees().astype(np.float64)
+        return np.diff(np.concatenate([[0.0], np.cumsum(self.weights, dtype=np.float64)])[self.indptr])
 
     def neighbors(self, row: int) -> IntArray:
         """The nodes that ``row`` hears from, ascending."""
