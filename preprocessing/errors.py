@@ -99,7 +99,7 @@ class ResourceError(RgrlError):
 
 
 class WorkerLostError(RgrlError):
-    """A training worker died or raised."""
+    """A worker of Ray died or raised."""
 
     code = "worker_lost"
     retryable = True

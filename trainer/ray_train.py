@@ -9,10 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
-import tempfile
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,27 +17,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from preprocessing.errors import Interrupted, ResourceError, RgrlError, WorkerLostError
+from preprocessing.errors import ResourceError, RgrlError, WorkerLostError
+from preprocessing.ray_cluster import connected
 from preprocessing.stage import EVENTS_VARIABLE, Emitter
 from trainer import loop
 from trainer.model import RgrlModel
 from trainer.settings import TrainSettings
 
-__all__ = ["Machine", "connected", "cpus_per_worker", "run_with_ray"]
+__all__ = ["Machine", "cpus_per_worker", "run_with_ray"]
 
-# Read by Ray at import or start: no phoning home, no metrics endpoint, no refusal of a container's small /dev/shm, and
-# workers at the priority of the stage, where Ray would give them the lowest but four.
 ENVIRONMENT = {
     "RAY_TRAIN_V2_ENABLED": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
-    "RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE": "1",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_worker_niceness": "0",
 }
-OBJECT_STORE_BYTES = 80 << 20
-"""About Ray's smallest: nothing of size travels through the object store."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +71,7 @@ def run_with_ray(job: loop.Job) -> None:
     if "RAY_ADDRESS" not in os.environ:
         # Spare the seconds of Ray's start; GPUs are counted by Ray, and there is a CPU for each or there is no run.
         cpus_per_worker([Machine(os.cpu_count() or 1, 0)], run.num_workers, gpu=False)
-    with connected(job.work) as (ray, storage):
+    with connected(ENVIRONMENT) as ray, _storage(job.work) as storage:
         machines = [
             Machine(int(node["Resources"].get("CPU", 0)), int(node["Resources"].get("GPU", 0)))
             for node in ray.nodes()
@@ -184,63 +174,10 @@ def _cause(error: Any) -> RgrlError:
 
 
 @contextlib.contextmanager
-def connected(work: Path) -> Iterator[tuple[Any, Path]]:
-    """Ray, and a directory under ``work`` for what it insists on storing.
-
-    A Ray that this process is connected to already is used and left as it is. Any other is gone afterwards: one
-    started here with its processes and files, the cluster of ``RAY_ADDRESS`` by disconnecting.
-    """
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    import ray
-
+def _storage(work: Path) -> Iterator[Path]:
+    """A directory for what Ray Train insists on storing."""
     storage = work / "ray"
-    with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, storage, ignore_errors=True)
-        if not ray.is_initialized():
-            stack.enter_context(_started(ray))
-        yield ray, storage
-
-
-@contextlib.contextmanager
-def _started(ray: Any) -> Iterator[None]:
-    # Unix sockets have short paths: the session lives under /tmp, not under a long work directory.
-    session = tempfile.TemporaryDirectory(prefix="rgrl-ray-", dir="/tmp", ignore_cleanup_errors=True)
-    options: dict[str, Any] = {"address": os.environ.get("RAY_ADDRESS", "local")}
-    if options["address"] == "local":
-        options |= {
-            "include_dashboard": False,
-            "object_store_memory": OBJECT_STORE_BYTES,
-            "_temp_dir": session.name,
-        }
-    with session, _interruptible() as set_handlers:
-        try:
-            ray.init(log_to_driver=False, logging_level="ERROR", **options)
-            set_handlers()
-            yield
-        finally:
-            ray.shutdown()
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[Callable[[], None]]:
-    """Raise ``Interrupted`` for SIGTERM and SIGINT, whatever Ray does to their handlers.
-
-    ``ray.init`` puts an exit in the place of SIGTERM's, so the answer sets the handlers again. Waiting for Ray lets
-    KeyboardInterrupt through and swallows what any other handler raises.
-    """
-    numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
-    before = {number: signal.getsignal(number) for number in numbers}
-
-    def set_handlers() -> None:
-        for number in numbers:
-            signal.signal(number, signal.default_int_handler)
-
-    set_handlers()
     try:
-        yield set_handlers
-    except (KeyboardInterrupt, SystemExit) as error:
-        raise Interrupted("interrupted", remedy="run the same command again: it continues") from error
+        yield storage
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        shutil.rmtree(storage, ignore_errors=True)

@@ -14,10 +14,11 @@ from training_bundles import Recorder, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
 from preprocessing.errors import ResourceError, RgrlError, WorkerLostError
+from preprocessing.ray_cluster import connected
 from preprocessing.stage import EVENTS_VARIABLE
 from trainer import checkpoint, loop
 from trainer.launch import InProcess
-from trainer.ray_train import Machine, _cause, connected, cpus_per_worker, run_with_ray
+from trainer.ray_train import ENVIRONMENT, Machine, _cause, cpus_per_worker, run_with_ray
 from trainer.settings import TrainSettings
 
 
@@ -59,9 +60,9 @@ def test_a_workers_own_error_comes_through_and_any_other_is_a_lost_worker() -> N
 
 
 @pytest.fixture(scope="module")
-def ray_started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def ray_started() -> Iterator[None]:
     """One Ray for the tests below: starting it takes longest."""
-    with connected(tmp_path_factory.mktemp("ray")):
+    with connected(ENVIRONMENT):
         yield
 
 
