@@ -56,6 +56,12 @@ class ArrayFile:
         """Close the file, finished or not."""
         self._file.close()
 
+    def __enter__(self) -> ArrayFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 def _header(dtype: np.dtype[Any], length: int) -> bytes:
     """Format 1.0 of NumPy's documentation: magic, version, length of the rest, a dictionary, spaces, a line end."""

@@ -67,10 +67,14 @@ class Topology:
         return np.diff(self.indptr)
 
     def strengths(self) -> Float64Array:
-        """Sum of weights a row, [N]: the degrees where there are no weights."""
+        """Sum of weights a row, [N]; the degrees where no arc has a weight."""
         if self.weights is None:
             return self.degrees().astype(np.float64)
-        return np.diff(np.concatenate([[0.0], np.cumsum(self.weights, dtype=np.float64)])[self.indptr])
+        sums = np.zeros(self.num_nodes)
+        filled = self.degrees() > 0
+        if filled.any():
+            sums[filled] = np.add.reduceat(self.weights, self.indptr[:-1][filled], dtype=np.float64)
+        return sums
 
     def neighbors(self, row: int) -> IntArray:
         """The nodes that ``row`` hears from, ascending."""
@@ -165,6 +169,22 @@ class Bundle:
         directory = self.path / "topology" / "symmetric"
         return self._topology(directory) if directory.is_dir() else self.topology
 
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """Names of the relations that ``topology`` is the union of; none where the graph has one kind of edges."""
+        return tuple(self.manifest.get("relations", {}))
+
+    def relation(self, name: str) -> Topology:
+        """One relation's adjacency, by the direction policy of ingest; ``ArtifactError`` when there is none such."""
+        if name not in self.relations:
+            raise ArtifactError(
+                "the bundle has no such relation",
+                given=name,
+                expected="one of " + ", ".join(self.relations) if self.relations else "a bundle of several relations",
+                where=str(self.path),
+            )
+        return self._topology(self.path / "topology" / name)
+
     @cached_property
     def features(self) -> DenseFeatures | SparseFeatures | None:
         """Node features, or None for a graph of topology alone."""
@@ -246,7 +266,12 @@ class Bundle:
             raise
 
     def _topology(self, directory: Path) -> Topology:
-        return Topology(self._array(directory / "indptr.npy"), self._array(directory / "indices.npy"))
+        weights = directory / "weights.npy"
+        return Topology(
+            self._array(directory / "indptr.npy"),
+            self._array(directory / "indices.npy"),
+            self._array(weights) if weights.exists() else None,
+        )
 
     def _array(self, file: Path) -> npt.NDArray[Any]:
         try:

@@ -26,7 +26,7 @@ from preprocessing.errors import InputError
 from preprocessing.features import BLOCK_ROWS, FeatureDtype, FeatureSource, rounded
 from preprocessing.tables import Progress, Table
 
-__all__ = ["choose_features", "table_features"]
+__all__ = ["choose_features", "table_features", "table_weights"]
 
 Kind = Literal["number", "text", "vector", "words"]
 # Fault at a row of the batch: problem, row, given.
@@ -88,6 +88,28 @@ def table_features(
 
     ranges = {name: (end - width, end) for name, width, end in zip(names, widths, ends, strict=True)}
     return FeatureSource(ends[-1], nonzeros, ranges, blocks)
+
+
+def table_weights(table: Table, name: str, cells: pa.Array, first: int) -> Float32Array:
+    """Cells that start at row ``first`` as weights of edges; ``InputError`` unless finite in float32, and positive."""
+    kind = _required_kind(table, name)
+    if kind not in ("number", "text"):
+        raise table.column_fault(
+            "this column can hold no weights", name, expected="one number a row", remedy="name another weight column"
+        )
+    weights = _Column(table, name, kind, "float32").values(cells, first, 1)
+    assert isinstance(weights, np.ndarray)
+    if not (weights > 0).all():
+        row = _first(~(weights[:, 0] > 0))
+        raise table.fault(
+            "the weight is not positive",
+            row=first + row,
+            column=name,
+            given=cells[row].as_py(),
+            expected="a positive number in every row",
+            remedy="drop the edge, or shift the weights",
+        )
+    return weights[:, 0]
 
 
 def _entries(values: Float32Array | sp.csr_array) -> npt.NDArray[Any]:

@@ -6,8 +6,10 @@ neighbours by row, and files depend on nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +19,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from preprocessing.artifact import build, fingerprint, read_manifest
-from preprocessing.bundle import BUNDLE, Topology
+from preprocessing.bundle import BUNDLE
 from preprocessing.errors import ArtifactError, InputError, UsageError
 from preprocessing.features import FeatureDtype, write_features
-from preprocessing.raw_graph import RawGraph
-from preprocessing.settings import IngestSettings, NpzSource, PygSource, Settings, Source, TableSource
+from preprocessing.raw_graph import Arcs, RawGraph
+from preprocessing.settings import GraphSettings, IngestSettings, NpzSource, PygSource, Settings, Source, TableSource
 from preprocessing.stage import Emitter
 from preprocessing.tables import existing_file, table_files
-from preprocessing.topology import Direction, build_graph
+from preprocessing.topology import ArcBuckets, Direction, EdgeCounts, write_topology
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 __all__ = ["ingest", "ingest_pyg"]
+
+SCRATCH = "scratch"
+SHARES = 2
+"""What is sorted may take one share of the memory, the blocks that are read and the libraries have the other."""
 
 
 class _Spec(Settings):
@@ -45,12 +51,12 @@ def ingest(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     """
     request = _Spec.model_validate(spec)
     settings = request.settings
-    identity = fingerprint(settings.model_dump(), _inputs(settings.source))
+    identity = fingerprint(settings.model_dump(exclude={"memory"}), _inputs(settings.source))
 
-    def read() -> RawGraph:
-        return _read(settings.source, settings.feature_dtype, emitter)
+    def read(scratch: Path) -> RawGraph:
+        return _read(settings, scratch, emitter)
 
-    return _ingest(request.out, read, settings.model_dump(), identity, emitter)
+    return _ingest(request.out, read, settings, settings.source.model_dump(), identity, emitter)
 
 
 def ingest_pyg(
@@ -64,20 +70,21 @@ def ingest_pyg(
     """The same from a PyG ``Data`` object: ``edge_index``, ``x`` and ``y``; ids are 0..N−1."""
     from preprocessing.pyg import data_hash, read_pyg
 
-    settings = {"source": {"kind": "pyg_data"}, "direction": direction, "feature_dtype": feature_dtype}
-    identity = fingerprint(settings, data_hash(data))
+    settings = GraphSettings(direction=direction, feature_dtype=feature_dtype)
+    source = {"kind": "pyg_data"}
+    identity = fingerprint(source, settings.model_dump(exclude={"memory"}), data_hash(data))
 
-    def read() -> RawGraph:
+    def read(_: Path) -> RawGraph:
         return read_pyg(data, feature_dtype, "Data")
 
-    return _ingest(Path(out), read, settings, identity, emitter or Emitter("ingest"))
+    return _ingest(Path(out), read, settings, source, identity, emitter or Emitter("ingest"))
 
 
 def _inputs(source: Source) -> list[tuple[str, int, int]]:
     """Path, size and time of change of every input file: when one changes, an unfinished build starts afresh."""
     match source:
         case TableSource():
-            paths = [path for path in (source.edges, source.nodes) if path is not None]
+            paths = [path for path in (source.edges, *source.relations.values(), source.nodes) if path is not None]
             files = [file for path in paths for file in table_files(Path(path))]
         case NpzSource():
             files = [existing_file(Path(source.path))]
@@ -86,13 +93,14 @@ def _inputs(source: Source) -> list[tuple[str, int, int]]:
     return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
-def _read(source: Source, dtype: FeatureDtype, emitter: Emitter) -> RawGraph:
+def _read(settings: IngestSettings, scratch: Path, emitter: Emitter) -> RawGraph:
     # Each reader brings its own libraries; torch is by far the heaviest.
+    source, dtype = settings.source, settings.feature_dtype
     match source:
         case TableSource():
             from preprocessing.table_graph import read_tables
 
-            return read_tables(source, dtype, emitter)
+            return read_tables(source, dtype, scratch, settings.memory // SHARES, emitter)
         case NpzSource():
             from preprocessing.npz import read_npz
 
@@ -105,19 +113,26 @@ def _read(source: Source, dtype: FeatureDtype, emitter: Emitter) -> RawGraph:
 
 def _ingest(
     out: Path,
-    read: Callable[[], RawGraph],
-    settings: dict[str, Any],
+    read: Callable[[Path], RawGraph],
+    settings: GraphSettings,
+    source: dict[str, Any],
     identity: str,
     emitter: Emitter,
 ) -> Mapping[str, Any]:
     if out.exists():
         return _summary(_existing(out, identity))
     with build(out, BUNDLE, identity) as made:
-        raw = read()
+        # What is half done was cut to the memory at hand then.
+        scratch = made.path / SCRATCH / str(int(settings.memory))
+        scratch.mkdir(parents=True, exist_ok=True)
+        raw = read(scratch)
         for notice in raw.notices:
             emitter.warning(notice.code, notice.message)
-        contents = _write(raw, made.path, settings["direction"], settings["feature_dtype"], emitter)
-        manifest = made.publish({**contents, "direction": settings["direction"], "settings": settings})
+        contents = _write(raw, made.path, scratch, settings, emitter)
+        del raw
+        shutil.rmtree(made.path / SCRATCH)
+        told = {"source": source, **settings.model_dump(include={"direction", "feature_dtype"})}
+        manifest = made.publish({**contents, "direction": settings.direction, "settings": told})
     return _summary(manifest)
 
 
@@ -139,26 +154,27 @@ def _existing(out: Path, identity: str) -> dict[str, Any]:
     )
 
 
-def _write(raw: RawGraph, path: Path, direction: Direction, dtype: FeatureDtype, emitter: Emitter) -> dict[str, Any]:
+def _write(raw: RawGraph, path: Path, scratch: Path, settings: GraphSettings, emitter: Emitter) -> dict[str, Any]:
     """Write every file of the bundle; the answer is the manifest's part about them."""
-    if len(raw.ids) == 0 or len(raw.source) == 0:
-        raise InputError(
-            "the graph is empty",
-            where=raw.origin,
-            given=f"{len(raw.ids)} nodes and {len(raw.source)} edges",
-            expected="at least one node and one edge",
-            remedy="check the input",
-        )
     raw.ids.save(path)
-    graph = build_graph(raw.source, raw.target, len(raw.ids), direction)
-    _save_topology(graph.topology, path / "topology")
-    if graph.symmetric is not graph.topology:
-        _save_topology(graph.symmetric, path / "topology" / "symmetric")
+    topology = path / "topology"
+    topology.mkdir(exist_ok=True)
+    counts = {}
+    if len(raw.relations) > 1:
+        counts = {
+            name: _write_arcs(raw, [arcs], topology / name, scratch / f"arcs-{name}", settings, emitter)
+            for name, arcs in raw.relations.items()
+        }
+    whole = _write_arcs(raw, list(raw.relations.values()), topology, scratch / "arcs", settings, emitter)
     features = write_features(
-        raw.features, path, dtype, lambda done, total: emitter.progress(done, total, "feature rows written")
+        raw.features,
+        path,
+        settings.feature_dtype,
+        lambda done, total: emitter.progress(done, total, "feature rows written"),
     )
     return {
-        "counts": {"nodes": len(raw.ids), **asdict(graph.counts)},
+        "counts": {"nodes": len(raw.ids), **asdict(whole)},
+        "relations": {name: asdict(count) for name, count in counts.items()},
         "id_type": raw.ids.kind,
         "features": features,
         "labels": None if raw.labels is None else _save_labels(raw.labels, path / "labels.parquet"),
@@ -166,10 +182,36 @@ def _write(raw: RawGraph, path: Path, direction: Direction, dtype: FeatureDtype,
     }
 
 
-def _save_topology(topology: Topology, directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    np.save(directory / "indptr.npy", topology.indptr)
-    np.save(directory / "indices.npy", topology.indices)
+def _write_arcs(
+    raw: RawGraph,
+    relations: Sequence[Arcs],
+    folder: Path,
+    scratch: Path,
+    settings: GraphSettings,
+    emitter: Emitter,
+) -> EdgeCounts:
+    """The CSR of some relations together; a relation without weights among weighted ones has weights of 1."""
+    weighted = any(arcs.weighted for arcs in relations)
+    expected = sum(arcs.expected for arcs in relations)
+    memory = settings.memory // SHARES
+    with ArcBuckets(scratch, len(raw.ids), expected, memory, weighted=weighted) as buckets:
+        blocks = chain.from_iterable(arcs.blocks() for arcs in relations)
+        for read in islice(blocks, buckets.blocks, None):
+            source, target, weights = read()
+            if weighted and weights is None:
+                weights = np.ones(len(source), dtype=np.float32)
+            buckets.add(source, target, weights)
+        if len(raw.ids) == 0 or buckets.given == 0:
+            raise InputError(
+                "the graph is empty",
+                where=raw.origin,
+                given=f"{len(raw.ids)} nodes and {buckets.given} edges",
+                expected="at least one node and one edge",
+                remedy="check the input",
+            )
+        return write_topology(
+            buckets, folder, settings.direction, lambda done, total: emitter.progress(done, total, "ranges of rows")
+        )
 
 
 def _save_labels(labels: pa.Array, file: Path) -> dict[str, int]:

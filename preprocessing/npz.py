@@ -1,7 +1,7 @@
 """The gnn-benchmark layout (Shchur et al., 2018): CSR groups ``adj_*`` and ``attr_*``, and ``labels``, in one ``.npz``.
 
 A multiplex file has a group ``adj_<relation>_*`` for every relation. Node ids are the row numbers 0..N−1. An entry
-(i, j) of the adjacency is an edge i → j, whatever its weight; a negative label is none. Object arrays, which would have
+(i, j) of the adjacency is an edge i → j of that weight; a negative label is none. Object arrays, which would have
 to be unpickled, are refused.
 """
 
@@ -18,13 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import scipy.sparse as sp
 
+from preprocessing.bundle import Float32Array
 from preprocessing.errors import InputError
 from preprocessing.features import FeatureDtype, FeatureSource, matrix_features
 from preprocessing.ids import IdMap
-from preprocessing.raw_graph import Notice, RawGraph
+from preprocessing.raw_graph import Notice, RawGraph, arcs_in_memory
 from preprocessing.settings import NpzSource
 from preprocessing.tables import existing_file
-from preprocessing.topology import index_dtype
 
 __all__ = ["read_npz"]
 
@@ -32,25 +32,26 @@ __all__ = ["read_npz"]
 def read_npz(settings: NpzSource, dtype: FeatureDtype) -> RawGraph:
     """Read the file; ``InputError`` when it is absent, damaged, or its arrays do not fit together."""
     file = _File(Path(settings.path))
-    group = _adjacency(file, settings.relation)
-    indptr, indices, (nodes, columns) = _csr(file, group)
-    if nodes != columns:
-        raise file.fault(
-            f"{group}_shape", "the adjacency is not square", f"{nodes} x {columns}", "as many columns as rows"
-        )
-    index = index_dtype(nodes)
-    source = np.repeat(np.arange(nodes, dtype=index), np.diff(indptr))
-    used = {f"{group}_{part}" for part in ("data", "indices", "indptr", "shape")}
+    groups = _adjacencies(file, settings.relation)
+    relations, sizes = {}, {}
+    for name, group in groups.items():
+        indptr, indices, (nodes, columns) = _csr(file, group)
+        if nodes != columns:
+            given = f"{nodes} x {columns}"
+            raise file.fault(f"{group}_shape", "the adjacency is not square", given, "as many columns as rows")
+        source = np.repeat(np.arange(nodes), np.diff(indptr))
+        relations[name], sizes[group] = arcs_in_memory(source, indices, _weights(file, group, len(indices))), nodes
+    if len(set(sizes.values())) > 1:
+        raise file.fault(f"{min(sizes)}_shape", "the relations differ in size", sizes, "one set of nodes")
+    used = {f"{group}_{part}" for group in groups.values() for part in ("data", "indices", "indptr", "shape")}
     used |= {name for name in file.names if name.startswith("attr_")} | {"labels"}
-    notices = [*_unread(file, used), *_weights(file, f"{group}_data")]
     return RawGraph(
         str(file.path),
         IdMap(np.arange(nodes, dtype=np.int64)),
-        source,
-        indices.astype(index),
+        relations,
         _features(file, nodes, dtype),
         _labels(file, nodes),
-        tuple(notices),
+        tuple(_unread(file, used)),
     )
 
 
@@ -103,22 +104,20 @@ class _File:
         return InputError(problem, where=where, given=given, expected=expected, remedy="write the file again")
 
 
-def _adjacency(file: _File, relation: str | None) -> str:
-    """The key prefix of the adjacency group that is meant."""
+def _adjacencies(file: _File, relation: str | None) -> dict[str, str]:
+    """The key prefixes of the adjacency groups that are meant, by relation: the one named, or all there are."""
     groups = [match[1] for name in file.names if (match := re.fullmatch(r"(adj(?:_.+)?)_indptr", name))]
-    relations = [group.removeprefix("adj_") for group in groups if group != "adj"]
+    relations = {group.removeprefix("adj_"): group for group in groups if group != "adj"}
     if relation is not None and relation in relations:
-        return f"adj_{relation}"
-    if relation is None and ("adj" in groups or not relations):
-        return "adj"
-    if relation is None and len(relations) == 1:
-        return f"adj_{relations[0]}"
+        return {relation: relations[relation]}
+    if relation is None:
+        return {"edges": "adj"} if "adj" in groups or not relations else relations
     raise InputError(
-        "the relation must be chosen" if relation is None else "there is no such relation",
+        "there is no such relation",
         where=str(file.path),
         given=relation,
         expected="one of " + ", ".join(relations) if relations else "no relation: the file has one adjacency",
-        remedy="set `relation`" if relations else "leave out `relation`",
+        remedy="leave out `relation` to have them all" if relations else "leave out `relation`",
     )
 
 
@@ -169,10 +168,22 @@ def _labels(file: _File, nodes: int) -> pa.Array | None:
     return pa.array(labels.astype(np.int64), mask=labels < 0)
 
 
-def _weights(file: _File, name: str) -> list[Notice]:
-    if name not in file.names or (file.array(name) == 1).all():
-        return []
-    return [Notice("weights_unread", f"{file.path}: the weights '{name}' are not used: every entry is an edge")]
+def _weights(file: _File, group: str, entries: int) -> Float32Array | None:
+    """Weights of the entries; None where each is 1."""
+    name = f"{group}_data"
+    if name not in file.names:
+        return None
+    data = file.array(name)
+    if data.shape != (entries,) or data.dtype.kind not in "biuf":
+        raise file.fault(name, "wrong kind of array", f"{data.dtype} {data.shape}", f"{entries} numbers, one an entry")
+    if (data == 1).all():
+        return None
+    weights = data.astype(np.float32)
+    bad = ~(np.isfinite(weights) & (weights > 0))
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise file.fault(name, f"entry {at} (from 0) is no weight", data[at], "finite positive numbers")
+    return weights
 
 
 def _unread(file: _File, used: set[str]) -> list[Notice]:

@@ -1,6 +1,6 @@
 """Graphs from PyTorch Geometric: a ``Data`` object, or a data set by name.
 
-Node ids are 0..N−1. ``edge_index``, ``x`` and ``y`` are read; everything else (masks, edge weights, positions) is
+Node ids are 0..N−1. ``edge_index``, ``edge_weight``, ``x`` and ``y`` are read; everything else (masks, positions) is
 reported and left. Data sets come through PyG, which downloads them and reads them in its own formats.
 """
 
@@ -18,12 +18,12 @@ import torch
 from torch_geometric import datasets
 from torch_geometric.data import Data
 
+from preprocessing.bundle import Float32Array
 from preprocessing.errors import InputError
 from preprocessing.features import FeatureDtype, FeatureSource, matrix_features
 from preprocessing.ids import IdMap
-from preprocessing.raw_graph import Notice, RawGraph
+from preprocessing.raw_graph import Notice, RawGraph, arcs_in_memory
 from preprocessing.settings import PygSource
-from preprocessing.topology import index_dtype
 
 __all__ = ["data_hash", "load_pyg", "read_pyg"]
 
@@ -81,15 +81,14 @@ def read_pyg(data: Data, dtype: FeatureDtype, where: str) -> RawGraph:
             where, f"edge_index[{end}, {edge}] names an unknown node", edge_index[end, edge], f"nodes 0 to {nodes - 1}"
         )
     labels, notices = _labels(data.y, nodes, where)
-    unread = ", ".join(sorted(set(data.keys()) - {"edge_index", "x", "y", "num_nodes"}))
+    weights = _weights(data.edge_weight, edge_index.shape[1], where)
+    unread = ", ".join(sorted(set(data.keys()) - {"edge_index", "edge_weight", "x", "y", "num_nodes"}))
     if unread:
         notices.append(Notice("fields_unread", f"{where}: fields not used: {unread}"))
-    index = index_dtype(nodes)
     return RawGraph(
         where,
         IdMap(np.arange(nodes, dtype=np.int64)),
-        edge_index[0].astype(index),
-        edge_index[1].astype(index),
+        {"edges": arcs_in_memory(edge_index[0], edge_index[1], weights)},
         _features(data.x, nodes, dtype, where),
         labels,
         tuple(notices),
@@ -99,12 +98,25 @@ def read_pyg(data: Data, dtype: FeatureDtype, where: str) -> RawGraph:
 def data_hash(data: Data) -> str:
     """sha256 of what ``read_pyg`` reads."""
     digest = hashlib.sha256(str(data.num_nodes).encode())
-    for name in ("edge_index", "x", "y"):
+    for name in ("edge_index", "edge_weight", "x", "y"):
         value = data.get(name)
         if isinstance(value, torch.Tensor):
             for array in _arrays(value):
                 digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()
+
+
+def _weights(edge_weight: Any, edges: int, where: str) -> Float32Array | None:
+    if edge_weight is None:
+        return None
+    weights = _array(edge_weight).reshape(-1).astype(np.float32)
+    if len(weights) != edges:
+        raise _fault(where, "wrong kind of edge_weight", f"{len(weights)} numbers", f"{edges}, one an edge")
+    bad = ~(np.isfinite(weights) & (weights > 0))
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise _fault(where, f"edge_weight[{at}] is no weight", weights[at], "finite positive numbers")
+    return weights
 
 
 def _features(x: Any, nodes: int, dtype: FeatureDtype, where: str) -> FeatureSource | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
 
 __all__ = [
     "PYG_DATASETS",
     "DegreeWeightSettings",
     "GenerateSettings",
+    "GraphSettings",
     "IngestSettings",
     "NpzSource",
     "PprSettings",
@@ -55,24 +56,38 @@ class TableSource(Settings):
     """Node and edge tables, Parquet or CSV by suffix; a directory is read as its parts in natural order."""
 
     kind: Literal["tables"] = "tables"
-    edges: str = Field(description="Edge table.")
+    edges: str | None = Field(None, description="Edge table.")
+    relations: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")], str] = Field(
+        {}, description="Edge tables by relation, in the place of `edges`: a graph of several kinds of edges."
+    )
     nodes: str | None = Field(None, description="Node table; without one the nodes are the ids that edges name.")
     node_id: str | None = Field(None, description="Id column of the node table; default `id`, `node_id` or the first.")
     source: str | None = Field(
         None, description="Source column; default `source`, `src`, `from` or the edge table's first."
     )
     target: str | None = Field(None, description="Target column; default `target`, `dst`, `to` or the second.")
+    weight: str | None = Field(
+        None, description="Weight column, positive numbers; default `weight` where there is one, else every edge is 1."
+    )
     features: list[str] | None = Field(
         None,
         description=(
             "Feature columns: numbers or booleans, lists of floats of one length (vectors), or lists of integers (bags "
-            "of word numbers). Default: every such column that is neither id nor label, and every column of text whose "
-            "first value is a number."
+            "of word numbers). Default: every such column that is neither id nor label, and every column of text of "
+            "which at least half of the first values are numbers."
         ),
     )
     label: str | None = Field(
         None, description="Label column, strings or integers; default `label` or `y` where one is no feature."
     )
+
+    @model_validator(mode="after")
+    def _edges_once(self) -> TableSource:
+        if (self.edges is None) == (not self.relations):
+            raise ValueError("give one of `edges` and `relations`")
+        if "symmetric" in self.relations:
+            raise ValueError("a relation cannot be called `symmetric`")
+        return self
 
     @model_validator(mode="after")
     def _node_columns_of_a_node_table(self) -> TableSource:
@@ -112,16 +127,25 @@ class PygSource(Settings):
 Source = Annotated[TableSource | NpzSource | PygSource, Field(discriminator="kind")]
 
 
-class IngestSettings(Settings):
-    """How tables become topology and features.
+class GraphSettings(Settings):
+    """How edges and features become a bundle.
 
     ``direction``: `undirected` adds the reverse of every edge; `directed` lets a target hear from its sources only;
-    `reverse` flips every edge first. Duplicate edges and self-loops are dropped and counted under every policy.
+    `reverse` flips every edge first. Duplicate edges and self-loops are dropped and counted under every policy; the
+    weights of duplicates add up, and an undirected edge has the larger weight of its two directions.
     """
 
-    source: Source
     direction: Literal["undirected", "directed", "reverse"] = "undirected"
     feature_dtype: Literal["float32", "float16"] = "float32"
+    memory: ByteSize = Field(
+        ByteSize(2 << 30), ge=512 << 20, description="Memory to work in, as `2GiB`; the result does not depend on it."
+    )
+
+
+class IngestSettings(GraphSettings):
+    """A graph's source, and how it becomes a bundle."""
+
+    source: Source
 
 
 class PprSettings(Settings):

@@ -2,58 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from preprocessing.bundle import Int64Array, IntArray
+from preprocessing.bundle import Int64Array
 from preprocessing.errors import InputError
-from preprocessing.feature_columns import choose_features, table_features
+from preprocessing.feature_columns import choose_features, table_features, table_weights
 from preprocessing.features import FeatureDtype, FeatureSource
 from preprocessing.id_columns import SPELLED_INT, IdColumn, fits_int64, id_kind, read_ids
 from preprocessing.ids import IdKind, IdMap
-from preprocessing.raw_graph import Notice, RawGraph
+from preprocessing.raw_graph import ArcBlock, Arcs, Notice, RawGraph
 from preprocessing.settings import TableSource
+from preprocessing.sorted_ids import sorted_ids
 from preprocessing.stage import Emitter
-from preprocessing.tables import Table, open_table
-from preprocessing.topology import index_dtype
+from preprocessing.tables import BATCH_ROWS, Table, open_table
 
 __all__ = ["read_tables"]
 
 
-def read_tables(settings: TableSource, dtype: FeatureDtype, emitter: Emitter) -> RawGraph:
-    """Read the tables; ``InputError`` at the first fault. Without a node table the nodes are the ids edges name."""
-    edges = open_table(Path(settings.edges))
-    source = _column(edges, settings.source, ("source", "src", "from"), 0, "source")
-    target = _column(edges, settings.target, ("target", "dst", "to"), 1, "target")
-    if source == target:
-        raise InputError(
-            "source and target are the same column",
-            where=str(edges.path),
-            given=f"'{source}'",
-            expected="two columns",
-            remedy="name both columns in the settings",
-        )
-    ends = [(edges, source), (edges, target)]
+@dataclass(frozen=True)
+class _EdgeTable:
+    """An edge table with its columns; ``weight`` is None where every edge weighs 1."""
+
+    table: Table
+    source: str
+    target: str
+    weight: str | None
+
+    @property
+    def ends(self) -> list[IdColumn]:
+        return [(self.table, self.source), (self.table, self.target)]
+
+    @property
+    def unread(self) -> list[str]:
+        return [name for name in self.table.types if name not in (self.source, self.target, self.weight)]
+
+
+def read_tables(settings: TableSource, dtype: FeatureDtype, scratch: Path, memory: int, emitter: Emitter) -> RawGraph:
+    """Read the tables, holding ``memory`` bytes at most and what else is needed under ``scratch``.
+
+    ``InputError`` at the first fault; those of edges come when the arcs are read. Without a node table the nodes are
+    the ids that edges name. What an earlier, killed run left in ``scratch`` is gone on from.
+    """
+    named = settings.relations or {"edges": str(settings.edges)}
+    edges = {name: _edge_table(open_table(Path(path)), settings) for name, path in named.items()}
+    ends = [end for relation in edges.values() for end in relation.ends]
     features, labels, notices = None, None, list[Notice]()
     if settings.nodes is None:
         kind = id_kind(None, ends)
-        ids = IdMap(_named_by_edges(edges, [source, target], kind, emitter))
+        ids, _ = sorted_ids(lambda: _id_blocks(ends, kind, emitter), kind, scratch / "ids", memory)
     else:
         nodes = open_table(Path(settings.nodes))
         id_column = _column(nodes, settings.node_id, ("id", "node_id"), 0, "node id")
         kind = id_kind((nodes, id_column), ends)
-        ids, order = _node_ids((nodes, id_column), kind, emitter)
-        features, labels, notices = _attributes(nodes, id_column, settings, order, dtype, emitter)
-    sources, targets = _endpoints(edges, [source, target], kind, ids, settings.nodes, emitter)
-    unread = [name for name in edges.types if name not in (source, target)]
-    return RawGraph(str(edges.path), ids, sources, targets, features, labels, (*notices, *_unread(edges, unread)))
+        ids, order = sorted_ids(
+            lambda: _id_blocks([(nodes, id_column)], kind, emitter),
+            kind,
+            scratch / "ids",
+            memory,
+            partial(_repeated, nodes, id_column),
+        )
+        features, labels, notices = _attributes(nodes, id_column, settings, order, dtype, scratch, emitter)
+    notices += [notice for relation in edges.values() for notice in _unread(relation.table, relation.unread)]
+    relations = {name: _arcs(relation, kind, ids, settings.nodes, emitter) for name, relation in edges.items()}
+    origin = ", ".join(str(relation.table.path) for relation in edges.values())
+    return RawGraph(origin, ids, relations, features, labels, tuple(notices))
+
+
+def _edge_table(table: Table, settings: TableSource) -> _EdgeTable:
+    source = _column(table, settings.source, ("source", "src", "from"), 0, "source")
+    target = _column(table, settings.target, ("target", "dst", "to"), 1, "target")
+    if source == target:
+        raise InputError(
+            "source and target are the same column",
+            where=str(table.path),
+            given=f"'{source}'",
+            expected="two columns",
+            remedy="name both columns in the settings",
+        )
+    weight = settings.weight
+    if weight is not None:
+        table.require(weight, "weight")
+    elif "weight" in table.types and "weight" not in (source, target):
+        weight = "weight"
+    return _EdgeTable(table, source, target, weight)
 
 
 def _column(table: Table, given: str | None, names: Sequence[str], position: int, meaning: str) -> str:
@@ -76,43 +115,32 @@ def _column(table: Table, given: str | None, names: Sequence[str], position: int
     return column
 
 
-def _named_by_edges(edges: Table, columns: list[str], kind: IdKind, emitter: Emitter) -> Int64Array | Any:
-    """Distinct ids of both columns, ascending."""
-    distinct: list[pa.Array] = []
-    for first, batch in edges.batches(columns):
-        for i, name in enumerate(columns):
-            distinct.append(pc.unique(pa.array(read_ids(edges, name, batch.column(i), first, kind))))
-        emitter.progress(first + batch.num_rows, max(edges.rows, first + batch.num_rows), "rows")
-    found = pc.unique(pa.chunked_array(distinct))
-    ascending = found.take(pc.sort_indices(found))
-    return np.asarray(ascending) if kind == "int64" else ascending
+def _id_blocks(columns: Sequence[IdColumn], kind: IdKind, emitter: Emitter) -> Iterator[pa.Array]:
+    for table, name in columns:
+        for first, batch in table.batches([name]):
+            yield pa.array(read_ids(table, name, batch.column(0), first, kind))
+            emitter.progress(first + batch.num_rows, max(table.rows, first + batch.num_rows), f"ids of '{name}'")
 
 
-def _node_ids(nodes: IdColumn, kind: IdKind, emitter: Emitter) -> tuple[IdMap, Int64Array]:
-    """The map, and the table's row of every node, [N]; ``InputError`` when an id comes twice."""
-    table, name = nodes
-    cells = table.column(name, lambda done, total: emitter.progress(done, total, "rows"))
-    ids = read_ids(table, name, cells, 0, kind)
-    ids = pa.array(ids)
-    order = np.asarray(pc.sort_indices(ids)).astype(np.int64)
-    ascending = ids.take(pa.array(order))
-    repeated = np.asarray(pc.equal(ascending.slice(1), ascending.slice(0, len(ascending) - 1)))
-    if repeated.any():
-        at = int(np.argmax(repeated))
-        before, row = sorted(order[at : at + 2].tolist())
-        raise table.fault(
-            "the node id comes twice",
-            row=row,
-            column=name,
-            given=ids[row].as_py(),
-            expected=f"every id once; it is also in {table.place(before)}",
-            remedy="drop or rename one of the rows",
-        )
-    return IdMap(np.asarray(ascending) if kind == "int64" else ascending), order
+def _repeated(table: Table, name: str, node: int | str, before: int, row: int) -> InputError:
+    return table.fault(
+        "the node id comes twice",
+        row=row,
+        column=name,
+        given=node,
+        expected=f"every id once; it is also in {table.place(before)}",
+        remedy="drop or rename one of the rows",
+    )
 
 
 def _attributes(
-    nodes: Table, id_column: str, settings: TableSource, order: Int64Array, dtype: FeatureDtype, emitter: Emitter
+    nodes: Table,
+    id_column: str,
+    settings: TableSource,
+    order: Int64Array,
+    dtype: FeatureDtype,
+    scratch: Path,
+    emitter: Emitter,
 ) -> tuple[FeatureSource | None, pa.Array | None, list[Notice]]:
     features = None if settings.features is None else list(dict.fromkeys(settings.features))
     label = settings.label
@@ -130,10 +158,12 @@ def _attributes(
             expected="feature columns beside the id",
             remedy="leave the column out of the features, or name another node id column",
         )
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
     source = None
     if chosen:
+        rank = np.memmap(scratch / "rank", dtype=np.int64, mode="w+", shape=(len(order),))
+        for first in range(0, len(order), BATCH_ROWS):
+            part = order[first : first + BATCH_ROWS]
+            rank[part] = np.arange(first, first + len(part))
         source = table_features(
             nodes, chosen, rank, dtype, lambda done, total: emitter.progress(done, total, "feature rows")
         )
@@ -162,29 +192,38 @@ def _labels(nodes: Table, column: str, order: Int64Array, emitter: Emitter) -> p
     return labels.cast(pa.int64() if whole_numbers and fits_int64(labels) else pa.string())
 
 
-def _endpoints(
-    edges: Table, columns: list[str], kind: IdKind, ids: IdMap, nodes: str | None, emitter: Emitter
-) -> tuple[IntArray, IntArray]:
-    """Rows of the sources and the targets, [E] each; ``InputError`` at the first edge to an unknown node."""
-    dtype = index_dtype(len(ids))
-    chunks: tuple[list[npt.NDArray[Any]], list[npt.NDArray[Any]]] = ([], [])
-    for first, batch in edges.batches(columns):
-        for i, name in enumerate(columns):
-            given = read_ids(edges, name, batch.column(i), first, kind)
-            rows = ids.rows(given)
-            if (rows < 0).any():
-                at = int(np.argmax(rows < 0))
-                raise edges.fault(
-                    "the edge names an unknown node",
-                    row=first + at,
-                    column=name,
-                    given=batch.column(i)[at].as_py(),
-                    expected=f"an id of {nodes}",
-                    remedy="add the node, drop the edge, or ingest without the node table",
-                )
-            chunks[i].append(rows.astype(dtype))
-        emitter.progress(first + batch.num_rows, max(edges.rows, first + batch.num_rows), "edges")
-    return np.concatenate(chunks[0]), np.concatenate(chunks[1])
+def _arcs(edges: _EdgeTable, kind: IdKind, ids: IdMap, nodes: str | None, emitter: Emitter) -> Arcs:
+    """The table's edges as rows of ``ids``; ``InputError`` at the first edge to an unknown node, or a bad weight."""
+    table, weight = edges.table, edges.weight
+    columns = [edges.source, edges.target, *([weight] if weight is not None else [])]
+
+    def looked_up(first: int, batch: pa.RecordBatch) -> ArcBlock:
+        source, target = (_rows(table, columns[i], batch.column(i), first, kind, ids, nodes) for i in range(2))
+        return source, target, None if weight is None else table_weights(table, weight, batch.column(2), first)
+
+    def blocks() -> Iterator[Callable[[], ArcBlock]]:
+        for first, batch in table.batches(columns):
+            yield partial(looked_up, first, batch)
+            emitter.progress(first + batch.num_rows, max(table.rows, first + batch.num_rows), "edges")
+
+    return Arcs(table.rows, weight is not None, blocks)
+
+
+def _rows(
+    table: Table, name: str, cells: pa.Array, first: int, kind: IdKind, ids: IdMap, nodes: str | None
+) -> Int64Array:
+    rows = ids.rows(read_ids(table, name, cells, first, kind))
+    if (rows < 0).any():
+        at = int(np.argmax(rows < 0))
+        raise table.fault(
+            "the edge names an unknown node",
+            row=first + at,
+            column=name,
+            given=cells[at].as_py(),
+            expected=f"an id of {nodes}",
+            remedy="add the node, drop the edge, or ingest without the node table",
+        )
+    return rows
 
 
 def _unread(table: Table, columns: Sequence[str], hint: str = "") -> list[Notice]:

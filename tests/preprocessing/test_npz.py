@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from preprocessing.bundle import Bundle, DenseFeatures
-from preprocessing.errors import InputError
+from preprocessing.errors import ArtifactError, InputError
 from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
 
@@ -61,18 +61,41 @@ def test_relations_are_chosen_and_the_rest_is_reported(tmp_path: Path) -> None:
         arrays[f"adj_{relation}_indptr"] = np.array([0, 1, 1, 1, 1, 1])
         arrays[f"adj_{relation}_indices"] = np.array([target])
         arrays[f"adj_{relation}_shape"] = np.array([5, 5])
-    for relation in (None, "likes"):
-        with pytest.raises(InputError, match="one of cites, co_author"):
-            run(tmp_path, arrays, relation=relation)
+    with pytest.raises(InputError, match="one of cites, co_author"):
+        run(tmp_path, arrays, relation="likes")
     bundle = run(tmp_path, arrays, relation="co_author")
     assert bundle.topology.neighbors(2).tolist() == [0]
     assert bundle.topology.num_arcs == 1
+    assert bundle.relations == ()
     assert "'adj_cites_indptr', 'adj_cites_indices', 'adj_cites_shape'" in bundle.manifest["warnings"][0]["message"]
 
 
-def test_weights_are_reported(tmp_path: Path) -> None:
-    bundle = run(tmp_path, {**WHOLE, "adj_data": np.array([1.0, 2.0, 1.0, 1.0])})
-    assert [warning["code"] for warning in bundle.manifest["warnings"]] == ["weights_unread"]
+def test_without_a_name_every_relation_is_read(tmp_path: Path) -> None:
+    arrays = {name: array for name, array in WHOLE.items() if not name.startswith("adj_")}
+    for relation, target in (("cites", 1), ("co_author", 2)):
+        arrays[f"adj_{relation}_indptr"] = np.array([0, 1, 1, 1, 1, 1])
+        arrays[f"adj_{relation}_indices"] = np.array([target])
+        arrays[f"adj_{relation}_shape"] = np.array([5, 5])
+    bundle = run(tmp_path, arrays)
+    assert bundle.relations == ("cites", "co_author")
+    assert [bundle.relation(name).num_arcs for name in bundle.relations] == [1, 1]
+    assert bundle.relation("cites").neighbors(1).tolist() == [0]
+    assert bundle.topology.num_arcs == 2
+    assert bundle.topology.neighbors(2).tolist() == [0]
+    with pytest.raises(ArtifactError, match="no such relation"):
+        bundle.relation("likes")
+
+
+def test_weights_are_kept(tmp_path: Path) -> None:
+    bundle = run(tmp_path, {**WHOLE, "adj_data": np.array([1.0, 2.5, 1.0, 1.0])})
+    assert bundle.topology.weights is not None
+    assert sorted(bundle.topology.weights.tolist()) == [1.0, 1.0, 2.5]
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, np.nan, np.inf])
+def test_entries_that_are_no_weight(tmp_path: Path, weight: float) -> None:
+    with pytest.raises(InputError, match=r"array 'adj_data': entry 1 \(from 0\) is no weight"):
+        run(tmp_path, {**WHOLE, "adj_data": np.array([1.0, weight, 1.0, 1.0])})
 
 
 @pytest.mark.parametrize(
