@@ -11,12 +11,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from preprocessing.array_file import mapped_npy
 from preprocessing.errors import UsageError
 
 __all__ = ["AliasTable", "draw", "draw_without_replacement", "write_alias_table"]
@@ -62,8 +62,10 @@ def write_alias_table(folder: Path, size: int, blocks: Callable[[], Iterator[Flo
     """
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as scratch:
-        weight, threshold = (_mapped(folder / f"{name}.npy", np.float64, size) for name in ("weight", "threshold"))
-        alias = _mapped(folder / "alias.npy", np.int64, size)
+        weight, threshold = (
+            mapped_npy(folder / f"{name}.npy", np.float64, (size,)) for name in ("weight", "threshold")
+        )
+        alias = mapped_npy(folder / "alias.npy", np.int64, (size,))
         total = sum(float(block.sum()) for block in blocks())
         first = 0
         for block in blocks():
@@ -73,13 +75,7 @@ def write_alias_table(folder: Path, size: int, blocks: Callable[[], Iterator[Flo
             alias[first:end] = np.arange(first, end)
             first = end
         stack = np.memmap(scratch, dtype=np.int64, mode="w+", shape=(size,))
-        _pair(np.asarray(threshold), np.asarray(alias), np.asarray(stack))
-        for array in (weight, threshold, alias):
-            array.flush()
-
-
-def _mapped(file: Path, dtype: npt.DTypeLike, size: int) -> np.memmap[Any, Any]:
-    return np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=(size,))
+        _pair(*(np.asarray(array) for array in (threshold, alias, stack)))
 
 
 def draw(table: AliasTable, count: int, rng: np.random.Generator) -> Int64Array:

@@ -1,4 +1,4 @@
-"""One-dimensional arrays that grow at their end, on disk."""
+"""Arrays on disk: of a known shape, or growing at their end."""
 
 from __future__ import annotations
 
@@ -9,9 +9,24 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ArrayFile"]
+__all__ = ["ArrayFile", "mapped_npy"]
 
 _HEADER_BYTES = 128
+
+
+def mapped_npy(path: Path, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """A new ``.npy`` file, mapped for writing; one of no entries cannot be mapped and is only written.
+
+    Its room is taken at once: ``OSError`` when the disk has too little, where writing into a hole would end in SIGBUS.
+    """
+    if 0 in shape:
+        empty = np.empty(shape, dtype=dtype)
+        np.save(path, empty)
+        return empty
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape)
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
 
 
 class ArrayFile:

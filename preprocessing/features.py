@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from preprocessing.array_file import mapped_npy
 from preprocessing.bundle import Float32Array, Int64Array
 from preprocessing.errors import InputError
 
@@ -107,7 +108,7 @@ BlockWriter = Callable[[Int64Array, Float32Array | sp.csr_array], None]
 
 
 def _dense_writer(source: FeatureSource, directory: Path, dtype: FeatureDtype) -> BlockWriter:
-    out = _created(directory / "dense.npy", dtype, (len(source.nonzeros), source.columns))
+    out = mapped_npy(directory / "dense.npy", dtype, (len(source.nonzeros), source.columns))
 
     def write(rows: Int64Array, values: Float32Array | sp.csr_array) -> None:
         out[rows] = values if isinstance(values, np.ndarray) else values.toarray()
@@ -118,8 +119,8 @@ def _dense_writer(source: FeatureSource, directory: Path, dtype: FeatureDtype) -
 def _sparse_writer(source: FeatureSource, directory: Path, dtype: FeatureDtype) -> BlockWriter:
     indptr = np.concatenate([[0], np.cumsum(source.nonzeros)]).astype(np.int64)
     np.save(directory / "indptr.npy", indptr)
-    out_indices = _created(directory / "indices.npy", "int32", (int(indptr[-1]),))
-    out_values = _created(directory / "values.npy", dtype, (int(indptr[-1]),))
+    out_indices = mapped_npy(directory / "indices.npy", "int32", (int(indptr[-1]),))
+    out_values = mapped_npy(directory / "values.npy", dtype, (int(indptr[-1]),))
 
     def write(rows: Int64Array, values: Float32Array | sp.csr_array) -> None:
         block = sp.csr_array(values)
@@ -129,12 +130,3 @@ def _sparse_writer(source: FeatureSource, directory: Path, dtype: FeatureDtype) 
         out_values[place] = block.data
 
     return write
-
-
-def _created(file: Path, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """A new array on disk, memory-mapped; one of no entries cannot be mapped and is only written."""
-    if 0 in shape:
-        empty = np.empty(shape, dtype=dtype)
-        np.save(file, empty)
-        return empty
-    return np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=shape)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from preprocessing.array_file import mapped_npy
 from preprocessing.bundle import Int64Array
 from preprocessing.errors import InputError
 from preprocessing.feature_columns import choose_features, table_features, table_weights
@@ -160,7 +161,7 @@ def _attributes(
         )
     source = None
     if chosen:
-        rank = np.memmap(scratch / "rank", dtype=np.int64, mode="w+", shape=(len(order),))
+        rank = mapped_npy(scratch / "rank.npy", np.int64, (len(order),))
         for first in range(0, len(order), BATCH_ROWS):
             part = order[first : first + BATCH_ROWS]
             rank[part] = np.arange(first, first + len(part))

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from preprocessing.array_file import ArrayFile
+from preprocessing.array_file import ArrayFile, mapped_npy
 from preprocessing.bundle import Int64Array, IntArray
 from preprocessing.journal import Journal
 
@@ -270,7 +270,7 @@ class _RowFiles:
         folder.mkdir(exist_ok=True)
         file = folder / "indptr.npy"
         if size == 0:
-            np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(np.int64), shape=(num_nodes + 1,))
+            mapped_npy(file, np.int64, (num_nodes + 1,))
         return cls(
             np.load(file, mmap_mode="r+", allow_pickle=False),
             ArrayFile(folder / "indices.npy", index_dtype(num_nodes), size, npy=True),

@@ -57,8 +57,12 @@ def ingest(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The graph bundle to make.")],
     edges: Annotated[str | None, typer.Option(help="Edge table: .parquet, .csv, or a folder of them.")] = None,
     nodes: Annotated[str | None, typer.Option(help="Node table; without one the nodes are those of the edges.")] = None,
+    edges_of: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RELATION=TABLE", help="An edge table of one relation; repeatable, in place of --edges."),
+    ] = None,
     npz: Annotated[str | None, typer.Option(help="A file of the gnn-benchmark layout.")] = None,
-    relation: Annotated[str | None, typer.Option(help="Which relation of a multiplex .npz file.")] = None,
+    relation: Annotated[str | None, typer.Option(help="Which relation of a multiplex .npz file; default: all.")] = None,
     pyg: Annotated[str | None, typer.Option(help="A PyG data set, as Planetoid:Cora or WikiCS.")] = None,
     pyg_root: Annotated[Path, typer.Option(help="Where PyG keeps its downloads.")] = Path("pyg-data"),
     undirected: Annotated[
@@ -69,9 +73,11 @@ def ingest(
     node_id: Annotated[str | None, typer.Option(help="Id column of the node table.")] = None,
     source: Annotated[str | None, typer.Option(help="Source column of the edge table.")] = None,
     target: Annotated[str | None, typer.Option(help="Target column of the edge table.")] = None,
+    weight: Annotated[str | None, typer.Option(help="Weight column of the edge table; default: `weight`.")] = None,
     feature: Annotated[list[str] | None, typer.Option(help="A feature column; repeatable; default: all.")] = None,
     label: Annotated[str | None, typer.Option(help="Label column.")] = None,
     feature_dtype: Annotated[Precision, typer.Option(help="How features are kept.")] = Precision.FLOAT32,
+    memory: Annotated[str | None, typer.Option(help="Memory to work in, as 4GiB.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read tables into a graph bundle."""
@@ -79,10 +85,12 @@ def ingest(
 
     tables = {
         "edges": edges,
+        "relations": _relations(edges_of or []) or None,
         "nodes": nodes,
         "node_id": node_id,
         "source": source,
         "target": target,
+        "weight": weight,
         "features": feature or None,
         "label": label,
     }
@@ -92,6 +100,7 @@ def ingest(
             "source": _source(tables, npz, relation, pyg, pyg_root),
             "direction": _direction(undirected=undirected, directed=directed, reverse=reverse),
             "feature_dtype": feature_dtype.value,
+            **({} if memory is None else {"memory": memory}),
         },
     )
     _run("ingest", {"out": str(out.absolute()), "settings": settings.model_dump()}, as_json)
@@ -210,7 +219,9 @@ def _source(
         "--pyg": {"kind": "pyg", "name": pyg, "root": str(pyg_root.absolute())},
     }
     named = [
-        option for option, value in (("--edges", tables["edges"]), ("--npz", npz), ("--pyg", pyg)) if value is not None
+        option
+        for option, value in (("--edges", tables["edges"] or tables["relations"]), ("--npz", npz), ("--pyg", pyg))
+        if value is not None
     ]
     if len(named) != 1:
         raise UsageError(
@@ -222,6 +233,19 @@ def _source(
     if stray:
         raise UsageError(f"--{stray[0].replace('_', '-')} does not go with {named[0]}")
     return given[named[0]]
+
+
+def _relations(given: list[str]) -> dict[str, str]:
+    """``RELATION=TABLE`` each, as a dictionary."""
+    tables: dict[str, str] = {}
+    for text in given:
+        name, separator, table = text.partition("=")
+        if not separator or name in tables:
+            raise UsageError(
+                "--edges-of takes a relation and its table", given=text, expected="as likes=likes.parquet, each once"
+            )
+        tables[name] = table
+    return tables
 
 
 def _direction(**chosen: bool) -> str:

@@ -98,11 +98,16 @@ def registration(request: GraphRequest, roots: Sequence[Path]) -> dict[str, Any]
     if request.source is not None:
         names = _PATHS[request.source.kind]
         given = {name: getattr(request.source, name) for name in names}
-        real = {
+        real: dict[str, Any] = {
             name: str(under_roots(text, roots, f"/source/{name}", must_exist=request.source.kind != "pyg"))
             for name, text in given.items()
             if text is not None
         }
+        if isinstance(request.source, TableSource):
+            real["relations"] = {
+                name: str(under_roots(text, roots, f"/source/relations/{name}"))
+                for name, text in request.source.relations.items()
+            }
         return {
             "name": request.name,
             "source": request.source.model_copy(update=real).model_dump(mode="json"),

@@ -77,6 +77,8 @@ def test_paths_outside_the_roots_are_refused(client: TestClient, folder: Path, k
     assert answer.json()["code"] == "forbidden"
     assert answer.json()["errors"][0]["pointer"] == "/source/edges"
     assert "outside/" not in answer.text
+    answer = client.post("/v1/graphs", json={"source": {"kind": "tables", "relations": {"likes": path}}})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (403, "/source/relations/likes")
     assert client.get("/v1/graphs").json() == before
 
 
