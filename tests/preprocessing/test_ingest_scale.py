@@ -175,5 +175,5 @@ def test_a_fault_in_a_later_relation_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", [{}, {"edges": "e.csv", "relations": {"a": "a.csv"}}, {"relations": {"../x": "a"}}])
 def test_edges_are_named_once_and_relations_sanely(tmp_path: Path, source: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="edges|relations"):
+    with pytest.raises(ValueError, match=r"edges|relations"):
         run(tmp_path / "bundle", {"kind": "tables", **source})
