@@ -42,6 +42,8 @@ def preprocess(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     """
     request = _Spec.model_validate(spec)
     bundle, settings = Bundle(request.bundle), request.settings
+    if bundle.symmetric.weights is not None:
+        emitter.warning("weights_ignored", f"{bundle.path}: PPR walks every edge alike, whatever its weight")
     weights = write_degree_weights(bundle, settings.degree_weights, settings.shard_rows, emitter)
     rows = _write_rows(bundle, settings, emitter)
     return {

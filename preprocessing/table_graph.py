@@ -53,15 +53,16 @@ def read_tables(settings: TableSource, dtype: FeatureDtype, scratch: Path, memor
     the ids that edges name. What an earlier, killed run left in ``scratch`` is gone on from.
     """
     named = settings.relations or {"edges": str(settings.edges)}
-    edges = {name: _edge_table(open_table(Path(path)), settings) for name, path in named.items()}
+    notices = list[Notice]()
+    edges = {name: _edge_table(open_table(Path(path)), settings, notices) for name, path in named.items()}
     ends = [end for relation in edges.values() for end in relation.ends]
-    features, labels, notices = None, None, list[Notice]()
+    features, labels = None, None
     if settings.nodes is None:
         kind = id_kind(None, ends)
         ids, _ = sorted_ids(lambda: _id_blocks(ends, kind, emitter), kind, scratch / "ids", memory)
     else:
         nodes = open_table(Path(settings.nodes))
-        id_column = _column(nodes, settings.node_id, ("id", "node_id"), 0, "node id")
+        id_column = _column(nodes, settings.node_id, ("id", "node_id"), 0, "node id", notices, ("label", "y"))
         kind = id_kind((nodes, id_column), ends)
         ids, order = sorted_ids(
             lambda: _id_blocks([(nodes, id_column)], kind, emitter),
@@ -70,16 +71,18 @@ def read_tables(settings: TableSource, dtype: FeatureDtype, scratch: Path, memor
             memory,
             partial(_repeated, nodes, id_column),
         )
-        features, labels, notices = _attributes(nodes, id_column, settings, order, dtype, scratch, emitter)
+        features, labels, unread = _attributes(nodes, id_column, settings, order, dtype, scratch, emitter)
+        notices += unread
     notices += [notice for relation in edges.values() for notice in _unread(relation.table, relation.unread)]
     relations = {name: _arcs(relation, kind, ids, settings.nodes, emitter) for name, relation in edges.items()}
     origin = ", ".join(str(relation.table.path) for relation in edges.values())
     return RawGraph(origin, ids, relations, features, labels, tuple(notices))
 
 
-def _edge_table(table: Table, settings: TableSource) -> _EdgeTable:
-    source = _column(table, settings.source, ("source", "src", "from"), 0, "source")
-    target = _column(table, settings.target, ("target", "dst", "to"), 1, "target")
+def _edge_table(table: Table, settings: TableSource, notices: list[Notice]) -> _EdgeTable:
+    sources, targets, weights = ("source", "src", "from"), ("target", "dst", "to"), ("weight",)
+    source = _column(table, settings.source, sources, 0, "source", notices, (*targets, *weights))
+    target = _column(table, settings.target, targets, 1, "target", notices, (*sources, *weights))
     if source == target:
         raise InputError(
             "source and target are the same column",
@@ -96,16 +99,29 @@ def _edge_table(table: Table, settings: TableSource) -> _EdgeTable:
     return _EdgeTable(table, source, target, weight)
 
 
-def _column(table: Table, given: str | None, names: Sequence[str], position: int, meaning: str) -> str:
-    """The column given; else the first of the usual names; else the one at ``position``."""
+def _column(
+    table: Table,
+    given: str | None,
+    names: Sequence[str],
+    position: int,
+    meaning: str,
+    notices: list[Notice],
+    others: Sequence[str] = (),
+) -> str:
+    """The column given; else the first of the usual names; else, with a notice, the one at ``position``.
+
+    Columns with the usual names of ``others`` are not taken by position.
+    """
     if given is not None:
         return table.require(given, meaning)
     usual = [name for name in names if name in table.types]
+    if usual:
+        return usual[0]
     named = [name for name in table.types if name]
-    if not usual and position >= len(named):
+    if position >= len(named) or named[position] in others:
         return table.require(names[0], meaning)
-    column = usual[0] if usual else named[position]
-    if not table.typed and not usual and column.lstrip("-").isdecimal():
+    column = named[position]
+    if not table.typed and column.lstrip("-").isdecimal():
         raise InputError(
             "the first line looks like data, not like column names",
             where=f"{table.path}, line 1",
@@ -113,6 +129,9 @@ def _column(table: Table, given: str | None, names: Sequence[str], position: int
             expected="a header line",
             remedy=f"add a header, or name the {meaning} column in the settings to say that it is one",
         )
+    known = ", ".join(names)
+    message = f"{table.path}: no column is called {known}; '{column}' is taken as the {meaning}, by its place"
+    notices.append(Notice("column_guessed", message))
     return column
 
 

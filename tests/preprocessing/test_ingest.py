@@ -341,3 +341,13 @@ def test_sparse_layout_has_ascending_columns_and_no_zeros(tmp_path: Path) -> Non
         "density": 7 / 44,
         "names": {"words": [0, 10], "flag": [10, 11]},
     }
+
+
+def test_a_column_taken_by_its_place_is_told(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("citing,cited\n1,2\n")
+    bundle = run(tmp_path / "bundle", edges=str(tmp_path / "e.csv"))
+    told = [warning["message"] for warning in bundle.manifest["warnings"] if warning["code"] == "column_guessed"]
+    assert [message.split("; ")[1] for message in told] == [
+        "'citing' is taken as the source, by its place",
+        "'cited' is taken as the target, by its place",
+    ]

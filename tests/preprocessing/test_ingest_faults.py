@@ -160,7 +160,7 @@ PARQUET_CELLS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "one column for both ends": (
         {"id": [10, 20, 30]},
         {"to": [10], "seen": [20]},
-        "source and target are the same column",
+        "there is no column 'source' for the source\n  given: columns 'to', 'seen'",
     ),
 }
 
@@ -295,3 +295,17 @@ def test_a_fault_in_a_late_part_and_batch(tmp_path: Path) -> None:
     source = {"nodes": str(tmp_path / "nodes"), "edges": parquet(tmp_path / "e.parquet", {"src": [0], "dst": [1]})}
     late = tmp_path / "nodes" / "part-10.parquet"
     assert fault(tmp_path, source).where == f"{late}, row 5501 (the first row is 1), column 'x'"
+
+
+@pytest.mark.parametrize("columns", [["weight", "target"], ["target", "weight"], ["source", "weight"]])
+def test_a_column_of_another_meaning_is_not_taken_for_a_missing_end(tmp_path: Path, columns: list[str]) -> None:
+    edges = parquet(tmp_path / "e.parquet", {name: [1, 2] for name in columns})
+    missing = "target" if "source" in columns else "source"
+    error = fault(tmp_path, {"edges": edges})
+    assert error.problem == f"there is no column '{missing}' for the {missing}"
+    assert error.given == f"columns '{columns[0]}', '{columns[1]}'"
+
+
+def test_source_and_target_are_two_columns(tmp_path: Path) -> None:
+    edges = parquet(tmp_path / "e.parquet", EDGES)
+    assert fault(tmp_path, {"edges": edges, "target": "src"}).problem == "source and target are the same column"
