@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -21,9 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 import scipy.sparse as sp
 
+from preprocessing.array_file import mapped_npy
 from preprocessing.bundle import Float32Array, Int64Array
 from preprocessing.errors import InputError
-from preprocessing.features import BLOCK_ROWS, FeatureDtype, FeatureSource, rounded
+from preprocessing.features import BLOCK_ROWS, Block, FeatureDtype, FeatureSource, rounded
+from preprocessing.journal import Journal
 from preprocessing.tables import Progress, Table
 
 __all__ = ["choose_features", "table_features", "table_weights"]
@@ -55,22 +58,20 @@ def choose_features(table: Table, taken: Sequence[str]) -> list[str]:
 
 
 def table_features(
-    table: Table, names: Sequence[str], rank: Int64Array, dtype: FeatureDtype, progress: Progress
+    table: Table, names: Sequence[str], rank: Int64Array, dtype: FeatureDtype, scratch: Path, progress: Progress
 ) -> FeatureSource:
     """The columns ``names`` as features; row r of the table becomes row ``rank[r]``.
 
-    One reading checks every value and counts, so that the next can write in place.
+    One reading checks every value and counts, so that the next can write in place; what it found is kept in
+    ``scratch``, where a build that was killed later finds it.
     """
     columns = [_Column(table, name, _required_kind(table, name), dtype) for name in names]
-    widths = [0] * len(columns)
-    nonzeros = np.zeros(len(rank), dtype=np.int64)
-    for first, batch in table.batches(names, BLOCK_ROWS):
-        rows = rank[first : first + batch.num_rows]
-        for i, column in enumerate(columns):
-            values = column.values(batch.column(i), first, widths[i])
-            widths[i] = max(widths[i], values.shape[1])
-            nonzeros[rows] += _entries(values)
-        progress(first + batch.num_rows, len(rank))
+    checked = Journal(scratch / "features-checked.json")
+    if not checked.state:
+        nonzeros = mapped_npy(scratch / "nonzeros.npy", np.int64, (len(rank),))
+        checked.record(**_checked(table, columns, rank, nonzeros, progress))
+    nonzeros = np.load(scratch / "nonzeros.npy", mmap_mode="r", allow_pickle=False)
+    widths, constant = checked.state["widths"], checked.state["constant"]
     ends = np.cumsum(widths).tolist()
     if not 0 < ends[-1] <= _LARGEST_WORD:
         raise InputError(
@@ -81,13 +82,37 @@ def table_features(
             remedy="number the words from 0 without gaps, or leave out the features",
         )
 
-    def blocks() -> Iterator[tuple[Int64Array, Float32Array | sp.csr_array]]:
-        for first, batch in table.batches(names, BLOCK_ROWS):
-            parts = [column.values(batch.column(i), first, widths[i]) for i, column in enumerate(columns)]
-            yield rank[first : first + batch.num_rows], _beside(parts, widths)
+    def block(first: int, batch: pa.RecordBatch) -> Block:
+        parts = [column.values(batch.column(i), first, widths[i]) for i, column in enumerate(columns)]
+        return rank[first : first + batch.num_rows], _beside(parts, widths)
+
+    def blocks() -> Iterator[Callable[[], Block]]:
+        return (partial(block, first, batch) for first, batch in table.batches(names, BLOCK_ROWS))
 
     ranges = {name: (end - width, end) for name, width, end in zip(names, widths, ends, strict=True)}
-    return FeatureSource(ends[-1], nonzeros, ranges, blocks)
+    return FeatureSource(ends[-1], nonzeros, ranges, constant, blocks)
+
+
+def _checked(
+    table: Table, columns: Sequence[_Column], rank: Int64Array, nonzeros: Int64Array, progress: Progress
+) -> dict[str, Any]:
+    """Width of every column, and how many of its features are constant, where any; fills in ``nonzeros``.
+
+    Words are not looked at for constants: there may be more of them than memory.
+    """
+    widths = [0] * len(columns)
+    low, high = dict[int, Float32Array](), dict[int, Float32Array]()
+    for first, batch in table.watched([column.name for column in columns], progress, BLOCK_ROWS):
+        rows = rank[first : first + batch.num_rows]
+        for i, column in enumerate(columns):
+            values = column.values(batch.column(i), first, widths[i])
+            widths[i] = max(widths[i], values.shape[1])
+            nonzeros[rows] += _entries(values)
+            if isinstance(values, np.ndarray):
+                low[i] = np.minimum(low.get(i, np.inf), values.min(axis=0))
+                high[i] = np.maximum(high.get(i, -np.inf), values.max(axis=0))
+    same = {columns[i].name: int(np.count_nonzero(low[i] == high[i])) for i in low}
+    return {"widths": widths, "constant": {name: count for name, count in same.items() if count}}
 
 
 def table_weights(table: Table, name: str, cells: pa.Array, first: int) -> Float32Array:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +16,10 @@ import scipy.sparse as sp
 from preprocessing.array_file import mapped_npy
 from preprocessing.bundle import Float32Array, Int64Array
 from preprocessing.errors import InputError
+from preprocessing.journal import Journal
+from preprocessing.tables import BATCH_ROWS
 
-__all__ = ["BLOCK_ROWS", "FeatureDtype", "FeatureSource", "matrix_features", "rounded", "write_features"]
+__all__ = ["BLOCK_ROWS", "Block", "FeatureDtype", "FeatureSource", "matrix_features", "rounded", "write_features"]
 
 FeatureDtype = Literal["float32", "float16"]
 
@@ -25,18 +29,23 @@ BLOCK_ROWS = 4096
 SPARSE_BELOW = 0.25
 
 
+Block = tuple[Int64Array, Float32Array | sp.csr_array]
+
+
 @dataclass(frozen=True)
 class FeatureSource:
     """Features [N, columns], checked, to be read once more in blocks.
 
-    ``nonzeros`` [N] counts the entries of every row; ``names`` gives the range of columns a named input became.
-    ``blocks`` yields rows [B] and their values [B, columns], float32 as ``rounded`` left them, dense or CSR.
+    ``nonzeros`` [N] counts the entries of every row; ``names`` gives the range of columns a named input became, and
+    ``constant`` how many of them, where any, hold one value in all rows. ``blocks`` yields for every block a function
+    that makes it: rows [B] and their values [B, columns], float32 as ``rounded`` left them, dense or CSR.
     """
 
     columns: int
     nonzeros: Int64Array
     names: dict[str, tuple[int, int]]
-    blocks: Callable[[], Iterator[tuple[Int64Array, Float32Array | sp.csr_array]]]
+    constant: dict[str, int]
+    blocks: Callable[[], Iterator[Callable[[], Block]]]
 
 
 def rounded(values: npt.NDArray[Any], dtype: FeatureDtype) -> Float32Array:
@@ -53,6 +62,7 @@ def matrix_features(
         held = rounded(matrix, dtype)
         nonzeros = np.count_nonzero(held, axis=1).astype(np.int64)
         at = [(int(row), int(column)) for row, column in np.argwhere(~np.isfinite(held))[:1]]
+        same = held.min(axis=0) == held.max(axis=0) if len(held) else np.empty(0)
     else:
         summed = sp.csr_array(matrix, copy=True)
         summed.sum_duplicates()
@@ -61,6 +71,7 @@ def matrix_features(
         nonzeros = np.diff(held.indptr).astype(np.int64)
         bad = np.argwhere(~np.isfinite(held.data))[:1, 0]
         at = [(int(np.searchsorted(held.indptr, i, side="right")) - 1, int(held.indices[i])) for i in bad]
+        same = held.min(axis=0).toarray() == held.max(axis=0).toarray() if held.shape[0] else np.empty(0)
     for row, column in at:
         raise InputError(
             "a feature is not a finite number",
@@ -69,32 +80,44 @@ def matrix_features(
             expected=f"finite numbers that {dtype} holds",
             remedy="replace missing values before ingest",
         )
-    columns = int(matrix.shape[1])
+    columns, constant = int(matrix.shape[1]), int(np.count_nonzero(same))
 
-    def blocks() -> Iterator[tuple[Int64Array, Float32Array | sp.csr_array]]:
-        for first in range(0, len(nonzeros), BLOCK_ROWS):
-            block = held[first : first + BLOCK_ROWS]
-            yield np.arange(first, first + block.shape[0]), block
+    def block(first: int) -> Block:
+        values = held[first : first + BLOCK_ROWS]
+        return np.arange(first, first + values.shape[0]), values
 
-    return FeatureSource(columns, nonzeros, {name: (0, columns)}, blocks)
+    def blocks() -> Iterator[Callable[[], Block]]:
+        return (partial(block, first) for first in range(0, len(nonzeros), BLOCK_ROWS))
+
+    return FeatureSource(columns, nonzeros, {name: (0, columns)}, {name: constant} if constant else {}, blocks)
 
 
 def write_features(
-    source: FeatureSource | None, directory: Path, dtype: FeatureDtype, progress: Callable[[int, int], None]
+    source: FeatureSource | None,
+    directory: Path,
+    dtype: FeatureDtype,
+    journal: Journal,
+    progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
-    """Write ``features/`` under ``directory``; the answer is their entry in the manifest."""
+    """Write ``features/`` under ``directory``; the answer is their entry in the manifest.
+
+    What a killed run wrote, as its ``journal`` tells, is gone on from.
+    """
     if source is None:
         return {"layout": "none", "columns": 0, "dtype": None, "density": 0.0, "names": {}}
     total = len(source.nonzeros)
     density = float(source.nonzeros.sum()) / (total * source.columns)
     layout = "sparse" if density < SPARSE_BELOW else "dense"
     (directory / "features").mkdir(exist_ok=True)
-    write = (_sparse_writer if layout == "sparse" else _dense_writer)(source, directory / "features", dtype)
-    done = 0
-    for rows, values in source.blocks():
+    state = journal.state or {"blocks": 0, "rows": 0}
+    writer = _sparse_writer if layout == "sparse" else _dense_writer
+    write = writer(source, directory / "features", dtype, state["blocks"] > 0)
+    for make in islice(source.blocks(), state["blocks"], None):
+        rows, values = make()
         write(rows, values)
-        done += len(rows)
-        progress(done, total)
+        state = {"blocks": state["blocks"] + 1, "rows": state["rows"] + len(rows)}
+        journal.record(**state)
+        progress(state["rows"], total)
     return {
         "layout": layout,
         "columns": source.columns,
@@ -107,8 +130,8 @@ def write_features(
 BlockWriter = Callable[[Int64Array, Float32Array | sp.csr_array], None]
 
 
-def _dense_writer(source: FeatureSource, directory: Path, dtype: FeatureDtype) -> BlockWriter:
-    out = mapped_npy(directory / "dense.npy", dtype, (len(source.nonzeros), source.columns))
+def _dense_writer(source: FeatureSource, directory: Path, dtype: FeatureDtype, begun: bool) -> BlockWriter:
+    out = _mapped(directory / "dense.npy", dtype, (len(source.nonzeros), source.columns), begun)
 
     def write(rows: Int64Array, values: Float32Array | sp.csr_array) -> None:
         out[rows] = values if isinstance(values, np.ndarray) else values.toarray()
@@ -116,11 +139,10 @@ def _dense_writer(source: FeatureSource, directory: Path, dtype: FeatureDtype) -
     return write
 
 
-def _sparse_writer(source: FeatureSource, directory: Path, dtype: FeatureDtype) -> BlockWriter:
-    indptr = np.concatenate([[0], np.cumsum(source.nonzeros)]).astype(np.int64)
-    np.save(directory / "indptr.npy", indptr)
-    out_indices = mapped_npy(directory / "indices.npy", "int32", (int(indptr[-1]),))
-    out_values = mapped_npy(directory / "values.npy", dtype, (int(indptr[-1]),))
+def _sparse_writer(source: FeatureSource, directory: Path, dtype: FeatureDtype, begun: bool) -> BlockWriter:
+    indptr = _indptr(source.nonzeros, directory / "indptr.npy")
+    out_indices = _mapped(directory / "indices.npy", "int32", (int(indptr[-1]),), begun)
+    out_values = _mapped(directory / "values.npy", dtype, (int(indptr[-1]),), begun)
 
     def write(rows: Int64Array, values: Float32Array | sp.csr_array) -> None:
         block = sp.csr_array(values)
@@ -130,3 +152,19 @@ def _sparse_writer(source: FeatureSource, directory: Path, dtype: FeatureDtype) 
         out_values[place] = block.data
 
     return write
+
+
+def _indptr(nonzeros: Int64Array, file: Path) -> Int64Array:
+    indptr = mapped_npy(file, np.int64, (len(nonzeros) + 1,))
+    for first in range(0, len(nonzeros), BATCH_ROWS):
+        ends = indptr[first] + np.cumsum(nonzeros[first : first + BATCH_ROWS], dtype=np.int64)
+        indptr[first + 1 : first + 1 + len(ends)] = ends
+    return indptr
+
+
+def _mapped(file: Path, dtype: str, shape: tuple[int, ...], begun: bool) -> npt.NDArray[Any]:
+    """A new array on disk, or the one that a killed run began."""
+    if begun and 0 not in shape:
+        array: npt.NDArray[Any] = np.load(file, mmap_mode="r+", allow_pickle=False)
+        return array
+    return mapped_npy(file, dtype, shape)

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from preprocessing.artifact import build, fingerprint, read_manifest
 from preprocessing.bundle import BUNDLE
 from preprocessing.errors import ArtifactError, InputError, UsageError
 from preprocessing.features import FeatureDtype, write_features
+from preprocessing.input_files import InputFile
+from preprocessing.journal import Journal
+from preprocessing.labels import write_labels
 from preprocessing.raw_graph import Arcs, RawGraph
 from preprocessing.settings import GraphSettings, IngestSettings, NpzSource, PygSource, Settings, Source, TableSource
 from preprocessing.stage import Emitter
-from preprocessing.tables import existing_file, table_files
+from preprocessing.tables import table_files
 from preprocessing.topology import ArcBuckets, Direction, EdgeCounts, write_topology
 
 if TYPE_CHECKING:
@@ -84,13 +84,13 @@ def _inputs(source: Source) -> list[tuple[str, int, int]]:
     """Path, size and time of change of every input file: when one changes, an unfinished build starts afresh."""
     match source:
         case TableSource():
-            paths = [path for path in (source.edges, *source.relations.values(), source.nodes) if path is not None]
-            files = [file for path in paths for file in table_files(Path(path))]
+            named = [name for name in (source.edges, *source.relations.values(), source.nodes) if name is not None]
+            files = [file for name in named for file in table_files(InputFile.at(name))]
         case NpzSource():
-            files = [existing_file(Path(source.path))]
+            files = [InputFile.at(source.path).existing()]
         case PygSource():
             files = []
-    return [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return [file.stamp() for file in files]
 
 
 def _read(settings: IngestSettings, scratch: Path, emitter: Emitter) -> RawGraph:
@@ -126,7 +126,7 @@ def _ingest(
         scratch = made.path / SCRATCH / str(int(settings.memory))
         scratch.mkdir(parents=True, exist_ok=True)
         raw = read(scratch)
-        for notice in raw.notices:
+        for notice in raw.warnings:
             emitter.warning(notice.code, notice.message)
         contents = _write(raw, made.path, scratch, settings, emitter)
         del raw
@@ -170,6 +170,7 @@ def _write(raw: RawGraph, path: Path, scratch: Path, settings: GraphSettings, em
         raw.features,
         path,
         settings.feature_dtype,
+        Journal(scratch / "features-written.json"),
         lambda done, total: emitter.progress(done, total, "feature rows written"),
     )
     return {
@@ -177,8 +178,8 @@ def _write(raw: RawGraph, path: Path, scratch: Path, settings: GraphSettings, em
         "relations": {name: asdict(count) for name, count in counts.items()},
         "id_type": raw.ids.kind,
         "features": features,
-        "labels": None if raw.labels is None else _save_labels(raw.labels, path / "labels.parquet"),
-        "warnings": [asdict(notice) for notice in raw.notices],
+        "labels": None if raw.labels is None else write_labels(raw.labels, path / "labels.parquet"),
+        "warnings": [asdict(notice) for notice in raw.warnings],
     }
 
 
@@ -212,11 +213,6 @@ def _write_arcs(
         return write_topology(
             buckets, folder, settings.direction, lambda done, total: emitter.progress(done, total, "ranges of rows")
         )
-
-
-def _save_labels(labels: pa.Array, file: Path) -> dict[str, int]:
-    pq.write_table(pa.table({"label": labels}), file)
-    return {"classes": pc.count_distinct(labels).as_py(), "labelled": len(labels) - labels.null_count}
 
 
 def _summary(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -22,16 +22,17 @@ from preprocessing.bundle import Float32Array
 from preprocessing.errors import InputError
 from preprocessing.features import FeatureDtype, FeatureSource, matrix_features
 from preprocessing.ids import IdMap
+from preprocessing.input_files import InputFile
+from preprocessing.labels import LabelSource
 from preprocessing.raw_graph import Notice, RawGraph, arcs_in_memory
 from preprocessing.settings import NpzSource
-from preprocessing.tables import existing_file
 
 __all__ = ["read_npz"]
 
 
 def read_npz(settings: NpzSource, dtype: FeatureDtype) -> RawGraph:
     """Read the file; ``InputError`` when it is absent, damaged, or its arrays do not fit together."""
-    file = _File(Path(settings.path))
+    file = _File(InputFile.at(settings.path))
     groups = _adjacencies(file, settings.relation)
     relations, sizes = {}, {}
     for name, group in groups.items():
@@ -58,12 +59,12 @@ def read_npz(settings: NpzSource, dtype: FeatureDtype) -> RawGraph:
 class _File:
     """The archive's arrays, each read when asked for."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = existing_file(path)
+    def __init__(self, path: InputFile) -> None:
+        self.path = path.existing()
         try:
-            with zipfile.ZipFile(path) as archive:
+            with path.open() as source, zipfile.ZipFile(source) as archive:
                 self.names = [Path(name).stem for name in archive.namelist() if name.endswith(".npy")]
-        except (OSError, zipfile.BadZipFile) as error:
+        except (OSError, zipfile.BadZipFile, pa.ArrowException) as error:
             raise InputError(
                 f"the file is no .npz, or it is truncated ({error})",
                 where=str(path),
@@ -81,9 +82,9 @@ class _File:
                 remedy="convert the file, or ingest tables",
             )
         try:
-            with np.load(self.path, allow_pickle=False) as arrays:
+            with self.path.open() as source, np.load(source, allow_pickle=False) as arrays:
                 array: npt.NDArray[Any] = arrays[name]
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, pa.ArrowException) as error:
             objects = "allow_pickle" in str(error)
             raise self.fault(
                 name,
@@ -156,7 +157,7 @@ def _features(file: _File, nodes: int, dtype: FeatureDtype) -> FeatureSource | N
     return matrix_features(sp.csr_array((data, indices, indptr), shape=shape), dtype, "attr", str(file.path))
 
 
-def _labels(file: _File, nodes: int) -> pa.Array | None:
+def _labels(file: _File, nodes: int) -> LabelSource | None:
     if "labels" not in file.names:
         return None
     labels = file.array("labels")
@@ -164,8 +165,8 @@ def _labels(file: _File, nodes: int) -> pa.Array | None:
         given, expected = f"{labels.dtype} {labels.shape}", f"{nodes} integers or texts, one a node"
         raise file.fault("labels", "unsupported labels", given, expected)
     if labels.dtype.kind == "U":
-        return pa.array(labels.tolist(), pa.string())
-    return pa.array(labels.astype(np.int64), mask=labels < 0)
+        return LabelSource.of(pa.array(labels.tolist(), pa.string()))
+    return LabelSource.of(pa.array(labels.astype(np.int64), mask=labels < 0))
 
 
 def _weights(file: _File, group: str, entries: int) -> Float32Array | None:

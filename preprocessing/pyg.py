@@ -22,6 +22,7 @@ from preprocessing.bundle import Float32Array
 from preprocessing.errors import InputError
 from preprocessing.features import FeatureDtype, FeatureSource, matrix_features
 from preprocessing.ids import IdMap
+from preprocessing.labels import LabelSource
 from preprocessing.raw_graph import Notice, RawGraph, arcs_in_memory
 from preprocessing.settings import PygSource
 
@@ -131,7 +132,7 @@ def _features(x: Any, nodes: int, dtype: FeatureDtype, where: str) -> FeatureSou
     return matrix_features(sp.csr_array((values, tuple(places)), shape=tuple(x.shape)), dtype, "x", where)
 
 
-def _labels(y: Any, nodes: int, where: str) -> tuple[pa.Array | None, list[Notice]]:
+def _labels(y: Any, nodes: int, where: str) -> tuple[LabelSource | None, list[Notice]]:
     """Classes; a negative one means none. Targets of another form are reported: the graph is good without them."""
     if y is None:
         return None, []
@@ -139,7 +140,7 @@ def _labels(y: Any, nodes: int, where: str) -> tuple[pa.Array | None, list[Notic
     if len(values) != nodes or values.dtype.kind not in "iu":
         message = f"{where}: y is not used as labels: it is not one class a node"
         return None, [Notice("labels_unread", message)]
-    return pa.array(values.astype(np.int64), mask=values < 0), []
+    return LabelSource.of(pa.array(values.astype(np.int64), mask=values < 0)), []
 
 
 def _arrays(tensor: torch.Tensor) -> list[npt.NDArray[Any]]:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import pyarrow as pa
-
 from preprocessing.bundle import Float32Array, IntArray
 from preprocessing.features import FeatureSource
 from preprocessing.ids import IdMap
+from preprocessing.labels import LabelSource
 
 __all__ = ["ArcBlock", "Arcs", "Notice", "RawGraph", "arcs_in_memory"]
 
@@ -44,16 +43,29 @@ class Arcs:
 class RawGraph:
     """Nodes in row order and arcs by relation; a graph of one relation has one, of whatever name.
 
-    ``labels`` [N] is an Arrow array of strings or int64, null where a node has none. ``origin`` names the input in
-    messages.
+    ``origin`` names the input in messages.
     """
 
     origin: str
     ids: IdMap
     relations: dict[str, Arcs]
     features: FeatureSource | None
-    labels: pa.Array | None
+    labels: LabelSource | None
     notices: tuple[Notice, ...]
+
+    @property
+    def warnings(self) -> tuple[Notice, ...]:
+        """The notices, and one of features that tell no node from another."""
+        source = self.features
+        if source is None or not source.constant:
+            return self.notices
+        widths = {name: end - first for name, (first, end) in source.names.items()}
+        told = [
+            f"'{name}'" if widths[name] == 1 else f"'{name}' ({count} of {widths[name]} columns)"
+            for name, count in source.constant.items()
+        ]
+        message = f"features with one value in all nodes: {', '.join(told)}"
+        return (*self.notices, Notice("features_constant", message))
 
 
 def arcs_in_memory(source: IntArray, target: IntArray, weights: Float32Array | None = None) -> Arcs:

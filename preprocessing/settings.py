@@ -67,7 +67,8 @@ class TableSource(Settings):
     )
     target: str | None = Field(None, description="Target column; default `target`, `dst`, `to` or the second.")
     weight: str | None = Field(
-        None, description="Weight column, positive numbers; default `weight` where there is one, else every edge is 1."
+        None,
+        description="Weight column, positive numbers; default `weight` or `w` where there is one, else every edge is 1.",
     )
     features: list[str] | None = Field(
         None,

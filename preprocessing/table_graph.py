@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.types as pt
 
 from preprocessing.array_file import mapped_npy
 from preprocessing.bundle import Int64Array
 from preprocessing.errors import InputError
 from preprocessing.feature_columns import choose_features, table_features, table_weights
 from preprocessing.features import FeatureDtype, FeatureSource
-from preprocessing.id_columns import SPELLED_INT, IdColumn, fits_int64, id_kind, read_ids
+from preprocessing.id_columns import IdColumn, id_kind, read_ids
 from preprocessing.ids import IdKind, IdMap
+from preprocessing.input_files import InputFile
+from preprocessing.labels import LabelSource, table_labels
 from preprocessing.raw_graph import ArcBlock, Arcs, Notice, RawGraph
 from preprocessing.settings import TableSource
 from preprocessing.sorted_ids import sorted_ids
@@ -54,14 +54,14 @@ def read_tables(settings: TableSource, dtype: FeatureDtype, scratch: Path, memor
     """
     named = settings.relations or {"edges": str(settings.edges)}
     notices = list[Notice]()
-    edges = {name: _edge_table(open_table(Path(path)), settings, notices) for name, path in named.items()}
+    edges = {name: _edge_table(open_table(InputFile.at(path)), settings, notices) for name, path in named.items()}
     ends = [end for relation in edges.values() for end in relation.ends]
     features, labels = None, None
     if settings.nodes is None:
         kind = id_kind(None, ends)
         ids, _ = sorted_ids(lambda: _id_blocks(ends, kind, emitter), kind, scratch / "ids", memory)
     else:
-        nodes = open_table(Path(settings.nodes))
+        nodes = open_table(InputFile.at(settings.nodes))
         id_column = _column(nodes, settings.node_id, ("id", "node_id"), 0, "node id", notices, ("label", "y"))
         kind = id_kind((nodes, id_column), ends)
         ids, order = sorted_ids(
@@ -80,7 +80,7 @@ def read_tables(settings: TableSource, dtype: FeatureDtype, scratch: Path, memor
 
 
 def _edge_table(table: Table, settings: TableSource, notices: list[Notice]) -> _EdgeTable:
-    sources, targets, weights = ("source", "src", "from"), ("target", "dst", "to"), ("weight",)
+    sources, targets, weights = ("source", "src", "from"), ("target", "dst", "to"), ("weight", "w")
     source = _column(table, settings.source, sources, 0, "source", notices, (*targets, *weights))
     target = _column(table, settings.target, targets, 1, "target", notices, (*sources, *weights))
     if source == target:
@@ -94,8 +94,8 @@ def _edge_table(table: Table, settings: TableSource, notices: list[Notice]) -> _
     weight = settings.weight
     if weight is not None:
         table.require(weight, "weight")
-    elif "weight" in table.types and "weight" not in (source, target):
-        weight = "weight"
+    else:
+        weight = next((name for name in ("weight", "w") if name in table.types and name not in (source, target)), None)
     return _EdgeTable(table, source, target, weight)
 
 
@@ -137,9 +137,8 @@ def _column(
 
 def _id_blocks(columns: Sequence[IdColumn], kind: IdKind, emitter: Emitter) -> Iterator[pa.Array]:
     for table, name in columns:
-        for first, batch in table.batches([name]):
+        for first, batch in table.watched([name], partial(emitter.progress, unit=f"ids of '{name}'")):
             yield pa.array(read_ids(table, name, batch.column(0), first, kind))
-            emitter.progress(first + batch.num_rows, max(table.rows, first + batch.num_rows), f"ids of '{name}'")
 
 
 def _repeated(table: Table, name: str, node: int | str, before: int, row: int) -> InputError:
@@ -161,7 +160,7 @@ def _attributes(
     dtype: FeatureDtype,
     scratch: Path,
     emitter: Emitter,
-) -> tuple[FeatureSource | None, pa.Array | None, list[Notice]]:
+) -> tuple[FeatureSource | None, LabelSource | None, list[Notice]]:
     features = None if settings.features is None else list(dict.fromkeys(settings.features))
     label = settings.label
     if label is None:
@@ -178,38 +177,18 @@ def _attributes(
             expected="feature columns beside the id",
             remedy="leave the column out of the features, or name another node id column",
         )
-    source = None
+    rank = mapped_npy(scratch / "rank.npy", np.int64, (len(order),))
+    for first in range(0, len(order), BATCH_ROWS):
+        part = order[first : first + BATCH_ROWS]
+        rank[part] = np.arange(first, first + len(part))
+    source, labels = None, None
     if chosen:
-        rank = mapped_npy(scratch / "rank.npy", np.int64, (len(order),))
-        for first in range(0, len(order), BATCH_ROWS):
-            part = order[first : first + BATCH_ROWS]
-            rank[part] = np.arange(first, first + len(part))
-        source = table_features(
-            nodes, chosen, rank, dtype, lambda done, total: emitter.progress(done, total, "feature rows")
-        )
-    labels = None if label is None else _labels(nodes, label, order, emitter)
+        source = table_features(nodes, chosen, rank, dtype, scratch, partial(emitter.progress, unit="feature rows"))
+    if label is not None:
+        labels = table_labels(nodes, label, rank, scratch, partial(emitter.progress, unit="labels"))
     unread = [name for name in nodes.types if name not in (*taken, *chosen)]
     hint = "" if labels is not None else "; name one as the label to have it read"
     return source, labels, _unread(nodes, unread, hint)
-
-
-def _labels(nodes: Table, column: str, order: Int64Array, emitter: Emitter) -> pa.Array:
-    """Labels in row order, strings or int64; text that spells integers throughout a CSV is integers."""
-    cells = nodes.column(column, lambda done, total: emitter.progress(done, total, "rows")).combine_chunks()
-    if pt.is_dictionary(cells.type):
-        cells = cells.cast(cells.type.value_type)
-    if not (pt.is_integer(cells.type) or pt.is_string(cells.type) or pt.is_large_string(cells.type)):
-        raise nodes.column_fault(
-            "this column can be no label",
-            column,
-            expected="strings or integers, null where a node has no label",
-            remedy="convert the column to one class a node, or name another label column",
-        )
-    labels = cells.take(pa.array(order))
-    whole_numbers = pt.is_integer(labels.type) or (
-        not nodes.typed and pc.all(pc.match_substring_regex(labels, SPELLED_INT)).as_py()
-    )
-    return labels.cast(pa.int64() if whole_numbers and fits_int64(labels) else pa.string())
 
 
 def _arcs(edges: _EdgeTable, kind: IdKind, ids: IdMap, nodes: str | None, emitter: Emitter) -> Arcs:
@@ -222,9 +201,8 @@ def _arcs(edges: _EdgeTable, kind: IdKind, ids: IdMap, nodes: str | None, emitte
         return source, target, None if weight is None else table_weights(table, weight, batch.column(2), first)
 
     def blocks() -> Iterator[Callable[[], ArcBlock]]:
-        for first, batch in table.batches(columns):
+        for first, batch in table.watched(columns, partial(emitter.progress, unit="edges")):
             yield partial(looked_up, first, batch)
-            emitter.progress(first + batch.num_rows, max(table.rows, first + batch.num_rows), "edges")
 
     return Arcs(table.rows, weight is not None, blocks)
 

@@ -7,11 +7,10 @@ person finds them: a Parquet file's first row is row 1, a CSV's header is line 1
 from __future__ import annotations
 
 import csv
+import io
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from pathlib import Path
 from typing import ClassVar, NoReturn
 
 import pyarrow as pa
@@ -20,10 +19,15 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from preprocessing.errors import InputError
+from preprocessing.input_files import InputFile
 
-__all__ = ["Progress", "Table", "existing_file", "open_table", "table_files"]
+__all__ = ["Progress", "Table", "open_table", "table_files"]
 
 BATCH_ROWS = 1 << 20
+READ_BYTES = 1 << 25
+"""Read ahead of a Parquet file, all columns together: a row group may be larger than the memory."""
+SAMPLE_BYTES = 1 << 24
+"""Of a CSV, whose lines tell about how many rows it has."""
 
 Progress = Callable[[int, int], None]
 
@@ -33,7 +37,7 @@ class Table(ABC):
 
     typed: ClassVar[bool]
 
-    def __init__(self, path: Path, parts: Sequence[Path], types: dict[str, pa.DataType], rows: int) -> None:
+    def __init__(self, path: InputFile, parts: Sequence[InputFile], types: dict[str, pa.DataType], rows: int) -> None:
         """``rows`` may be an estimate: it serves progress bars only."""
         self.path = path
         self.parts = parts
@@ -48,13 +52,16 @@ class Table(ABC):
     def place(self, row: int) -> str:
         """File and row, as a person counts it there, of row ``row`` (from 0 over all parts)."""
 
-    def column(self, name: str, progress: Progress) -> pa.ChunkedArray:
-        """One whole column."""
-        chunks = []
-        for first, batch in self.batches([name]):
-            chunks.append(batch.column(0))
-            progress(first + batch.num_rows, max(self.rows, first + batch.num_rows))
-        return pa.chunked_array(chunks, type=self.types[name])
+    def watched(
+        self, columns: Sequence[str], progress: Progress, size: int = BATCH_ROWS
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """``batches``, with the rows that are done reported after each."""
+        done = 0
+        for first, batch in self.batches(columns, size):
+            yield first, batch
+            done = first + batch.num_rows
+            progress(done, max(self.rows, done + 1))
+        progress(done, done)
 
     def fault(
         self, problem: str, *, row: int, column: str, given: object = None, expected: str, remedy: str
@@ -89,7 +96,11 @@ class _ParquetTable(Table):
         first = 0
         for part in self.parts:
             try:
-                with pq.ParquetFile(part, page_checksum_verification=True) as file:
+                buffer = max(READ_BYTES // len(columns), 1 << 16)
+                with (
+                    part.open() as source,
+                    pq.ParquetFile(source, buffer_size=buffer, page_checksum_verification=True) as file,
+                ):
                     for batch in file.iter_batches(batch_size=size, columns=list(columns)):
                         yield first, batch.select(columns)
                         first += batch.num_rows
@@ -98,7 +109,8 @@ class _ParquetTable(Table):
 
     def place(self, row: int) -> str:
         for part in self.parts:
-            count = pq.read_metadata(part).num_rows
+            with part.open() as source:
+                count = pq.read_metadata(source).num_rows
             if row < count:
                 return f"{part}, row {row + 1} (the first row is 1)"
             row -= count
@@ -134,21 +146,12 @@ class _CsvTable(Table):
         raise IndexError(row)
 
 
-def existing_file(path: Path) -> Path:
-    """``path`` itself; ``InputError`` when no file is there."""
-    if not path.is_file():
-        raise InputError("there is no such file", where=str(path), expected="a file", remedy="check the path")
-    return path
-
-
-def table_files(path: Path) -> list[Path]:
+def table_files(path: InputFile) -> list[InputFile]:
     """The table's files: itself, or a directory's parts in natural order (part-2 before part-10)."""
-    if not path.is_dir():
-        return [existing_file(path)]
-    parts = [
-        file for file in path.iterdir() if file.suffix.lower() in _OPENERS and not file.name.startswith((".", "_"))
-    ]
-    if len({part.suffix.lower() for part in parts}) != 1:
+    if not path.is_folder():
+        return [path.existing()]
+    parts = [file for file in path.files() if file.suffix in _OPENERS and not file.base.startswith((".", "_"))]
+    if len({part.suffix for part in parts}) != 1:
         raise InputError(
             "the directory is not one table",
             where=str(path),
@@ -156,13 +159,13 @@ def table_files(path: Path) -> list[Path]:
             expected="parts that are all .parquet or all .csv",
             remedy="name a file, or a directory with the parts of one table",
         )
-    return sorted(parts, key=lambda part: [int(run) if run.isdigit() else run for run in re.split(r"(\d+)", part.name)])
+    return sorted(parts, key=lambda part: [int(run) if run.isdigit() else run for run in re.split(r"(\d+)", part.base)])
 
 
-def open_table(path: Path) -> Table:
+def open_table(path: InputFile) -> Table:
     """The table at ``path``; ``InputError`` when it is absent, unreadable, without rows, or its parts disagree."""
     parts = table_files(path)
-    opener = _OPENERS.get(parts[0].suffix.lower())
+    opener = _OPENERS.get(parts[0].suffix)
     if opener is None:
         raise InputError(
             "this is no table by its suffix",
@@ -179,12 +182,12 @@ def open_table(path: Path) -> Table:
     return table
 
 
-def _open_parquet_table(path: Path, parts: Sequence[Path]) -> Table:
+def _open_parquet_table(path: InputFile, parts: Sequence[InputFile]) -> Table:
     types: dict[str, pa.DataType] = {}
     rows = 0
     for part in parts:
         try:
-            with pq.ParquetFile(part) as file:
+            with part.open() as source, pq.ParquetFile(source) as file:
                 schema, count = file.schema_arrow, file.metadata.num_rows
         except (pa.ArrowException, OSError) as error:
             _raise_unreadable(part, error)
@@ -193,7 +196,7 @@ def _open_parquet_table(path: Path, parts: Sequence[Path]) -> Table:
     return _ParquetTable(path, parts, types, rows)
 
 
-def _open_csv_table(path: Path, parts: Sequence[Path]) -> Table:
+def _open_csv_table(path: InputFile, parts: Sequence[InputFile]) -> Table:
     types: dict[str, pa.DataType] = {}
     rows = 0
     for part in parts:
@@ -210,9 +213,9 @@ def _open_csv_table(path: Path, parts: Sequence[Path]) -> Table:
                 remedy="write the CSV with commas, or as Parquet",
             )
         types = _same_columns(part, types, names, [pa.string()] * len(names))
-        with part.open("rb") as file:
-            lines = sum(block.count(b"\n") for block in iter(partial(file.read, 1 << 24), b""))
-        rows += max(lines - 1, 0)
+        with part.open() as file:
+            sample = file.read(SAMPLE_BYTES)
+            rows += max(sample.count(b"\n") * file.size() // max(len(sample), 1) - 1, 0)
     return _CsvTable(path, parts, types, rows)
 
 
@@ -220,7 +223,7 @@ _OPENERS = {".parquet": _open_parquet_table, ".csv": _open_csv_table}
 
 
 def _same_columns(
-    part: Path, before: dict[str, pa.DataType], names: list[str], types: list[pa.DataType]
+    part: InputFile, before: dict[str, pa.DataType], names: list[str], types: list[pa.DataType]
 ) -> dict[str, pa.DataType]:
     """The part's columns, when their names are unique and equal, with their types, to those of the parts before."""
     columns = dict(zip(names, types, strict=True))
@@ -245,7 +248,7 @@ def _same_columns(
     return before or columns
 
 
-def _raise_unreadable(part: Path, error: Exception) -> NoReturn:
+def _raise_unreadable(part: InputFile, error: Exception) -> NoReturn:
     raise InputError(
         f"the file is no Parquet, or it is truncated or damaged ({str(error).splitlines()[0]})",
         where=str(part),
@@ -254,9 +257,9 @@ def _raise_unreadable(part: Path, error: Exception) -> NoReturn:
     ) from error
 
 
-def _open_csv(part: Path, columns: list[str] | None = None) -> pa_csv.CSVStreamingReader:
+def _open_csv(part: InputFile, columns: list[str] | None = None) -> pa_csv.CSVStreamingReader:
     return pa_csv.open_csv(
-        part,
+        part.open(),
         read_options=pa_csv.ReadOptions(block_size=1 << 23),
         parse_options=pa_csv.ParseOptions(newlines_in_values=True),
         convert_options=pa_csv.ConvertOptions(
@@ -270,9 +273,9 @@ def _cells(column: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(trimmed, ""), None, trimmed)
 
 
-def _records(part: Path, skip: int = 0) -> Iterator[tuple[int, list[str]]]:
+def _records(part: InputFile, skip: int = 0) -> Iterator[tuple[int, list[str]]]:
     """Line and fields of every record but the first ``skip``; bytes that are no UTF-8 come as lone surrogates."""
-    with part.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+    with io.TextIOWrapper(part.open(), encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         reader = csv.reader(file)
         line = 1
         for record in reader:
@@ -283,7 +286,7 @@ def _records(part: Path, skip: int = 0) -> Iterator[tuple[int, list[str]]]:
             line = reader.line_num + 1
 
 
-def _csv_fault(part: Path, error: Exception) -> InputError:
+def _csv_fault(part: InputFile, error: Exception) -> InputError:
     """What is wrong with a CSV that the reader refused, found again with the line it is on."""
     width = 0
     for line, record in _records(part):

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preprocessing.feature_columns import choose_features, table_features
-from preprocessing.features import matrix_features, rounded, write_features
+from preprocessing.features import FeatureSource, matrix_features, rounded, write_features
+from preprocessing.input_files import InputFile
+from preprocessing.journal import Journal
 from preprocessing.tables import open_table
 
 
@@ -27,13 +29,18 @@ def read(directory: Path, entry: dict[str, Any], rows: int) -> np.ndarray:
     return sp.csr_array((values.astype(float), indices, indptr), shape=(rows, entry["columns"])).toarray()
 
 
+def written(source: FeatureSource, directory: Path, dtype: Any) -> dict[str, Any]:
+    (directory / "written.json").unlink(missing_ok=True)
+    return write_features(source, directory, dtype, Journal(directory / "written.json"), lambda *_: None)
+
+
 def from_table(tmp_path: Path, columns: dict[str, Any], names: list[str] | None = None, dtype: Any = "float32") -> Any:
     pq.write_table(pa.table(columns), tmp_path / "n.parquet")
-    table = open_table(tmp_path / "n.parquet")
+    table = open_table(InputFile.at(tmp_path / "n.parquet"))
     rank = np.arange(table.rows)[::-1].copy()
     chosen = choose_features(table, ["id"]) if names is None else names
-    source = table_features(table, chosen, rank, dtype, lambda *_: None)
-    entry = write_features(source, tmp_path, dtype, lambda *_: None)
+    source = table_features(table, chosen, rank, dtype, tmp_path, lambda *_: None)
+    entry = written(source, tmp_path, dtype)
     return entry, read(tmp_path, entry, table.rows)[::-1].tolist()
 
 
@@ -89,16 +96,14 @@ def test_layout_is_sparse_below_a_quarter(tmp_path: Path, nonzeros: int, layout:
     matrix = np.zeros((10, 10))
     matrix.flat[:nonzeros] = 2
     for given_matrix in (matrix, sp.csr_array(matrix)):
-        entry = write_features(
-            matrix_features(given_matrix, "float32", "x", "here"), tmp_path, "float32", lambda *_: None
-        )
+        entry = written(matrix_features(given_matrix, "float32", "x", "here"), tmp_path, "float32")
         assert (entry["layout"], entry["density"]) == (layout, nonzeros / 100)
         assert read(tmp_path, entry, 10).tolist() == matrix.tolist()
 
 
 def test_what_rounds_to_zero_is_not_stored(tmp_path: Path) -> None:
     matrix = sp.csr_array(np.array([[1.0, 1e-30, 0, 0, 0, 0, 0, 0, 0]]))
-    entry = write_features(matrix_features(matrix, "float16", "x", "here"), tmp_path, "float16", lambda *_: None)
+    entry = written(matrix_features(matrix, "float16", "x", "here"), tmp_path, "float16")
     assert np.load(tmp_path / "features" / "values.npy").tolist() == [1.0]
     assert np.load(tmp_path / "features" / "values.npy").dtype == np.float16
     assert entry["density"] == 1 / 9
@@ -106,14 +111,12 @@ def test_what_rounds_to_zero_is_not_stored(tmp_path: Path) -> None:
 
 def test_repeated_entries_of_a_csr_matrix_are_summed(tmp_path: Path) -> None:
     matrix = sp.csr_array((np.array([1.0, 2.0, 3.0, -3.0]), np.array([4, 4, 1, 1]), np.array([0, 4])), shape=(1, 9))
-    entry = write_features(matrix_features(matrix, "float32", "x", "here"), tmp_path, "float32", lambda *_: None)
+    entry = written(matrix_features(matrix, "float32", "x", "here"), tmp_path, "float32")
     assert read(tmp_path, entry, 1).tolist() == [[0, 0, 0, 0, 3, 0, 0, 0, 0]]
 
 
 def test_all_zero_features_are_kept_as_none_stored(tmp_path: Path) -> None:
-    entry = write_features(
-        matrix_features(np.zeros((3, 2)), "float32", "x", "here"), tmp_path, "float32", lambda *_: None
-    )
+    entry = written(matrix_features(np.zeros((3, 2)), "float32", "x", "here"), tmp_path, "float32")
     assert (entry["layout"], entry["density"]) == ("sparse", 0.0)
     assert read(tmp_path, entry, 3).tolist() == [[0, 0]] * 3
 

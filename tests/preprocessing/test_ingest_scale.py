@@ -57,8 +57,7 @@ def run(out: Path, source: dict[str, Any], **settings: Any) -> Bundle:
 def small_blocks(patch: pytest.MonkeyPatch, memory: int) -> None:
     """Blocks of 100 rows, and ``memory`` bytes to sort in."""
     patch.setattr("preprocessing.table_graph.BATCH_ROWS", 100)
-    patch.setattr("preprocessing.tables.BATCH_ROWS", 100)
-    patch.setattr("preprocessing.tables._ParquetTable.batches.__defaults__", (100,), raising=False)
+    patch.setattr("preprocessing.tables.Table.watched.__defaults__", (100,))
     patch.setattr(module, "SHARES", (2 << 30) // memory)
 
 
@@ -81,11 +80,11 @@ def test_a_finished_bundle_is_the_answer_whatever_the_memory(tmp_path: Path, tab
 
 STAGE = """
 import sys
-from preprocessing import ingest, tables, table_graph
+from preprocessing import feature_columns, ingest, tables
 from preprocessing.stage import run_stage
 ingest.SHARES = (2 << 30) // 4000
-for kind in (tables._ParquetTable, tables._CsvTable):
-    kind.batches.__defaults__ = (100,)
+tables.Table.watched.__defaults__ = (100,)
+feature_columns.BLOCK_ROWS = 100
 sys.exit(run_stage({"ingest": ingest.ingest}, ["ingest", sys.argv[1]]))
 """
 

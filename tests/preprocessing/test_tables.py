@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from preprocessing.errors import InputError
+from preprocessing.input_files import InputFile
 from preprocessing.tables import Table, open_table
 
 
@@ -37,7 +38,7 @@ def test_a_directory_is_its_parts_in_natural_order(tmp_path: Path, suffix: str) 
     write(tmp_path / f".hidden{suffix}", {"a": [9]})
     for part, values in (("part-10", [5, 6]), ("part-2", [3, 4]), ("part-1", [0, 1, 2])):
         write(tmp_path / f"{part}{suffix}", {"a": values})
-    table = open_table(tmp_path)
+    table = open_table(InputFile.at(tmp_path))
     assert [int(value) for value in cells(table)["a"]] == [0, 1, 2, 3, 4, 5, 6]
     assert table.place(4) == str(tmp_path / f"part-2{suffix}") + (
         ", row 2 (the first row is 1)" if suffix == ".parquet" else ", line 3 (the header is line 1)"
@@ -48,7 +49,7 @@ def test_a_directory_is_its_parts_in_natural_order(tmp_path: Path, suffix: str) 
 def test_csv_cells_are_trimmed_text_and_empty_ones_null(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_bytes("\ufeffid, text\r\n1, x y \r\n NA ,\r\n\r\n3,  \r\n".encode())
-    table = open_table(file)
+    table = open_table(InputFile.at(file))
     assert cells(table) == {"id": ["1", "NA", "3"], "text": ["x y", None, None]}
     assert table.place(2) == f"{file}, line 5 (the header is line 1)"
 
@@ -56,7 +57,7 @@ def test_csv_cells_are_trimmed_text_and_empty_ones_null(tmp_path: Path) -> None:
 def test_lines_are_counted_as_an_editor_counts_them(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text('id,text\n1,"two\nlines"\n\n2,"a ""b"", c"\n')
-    table = open_table(file)
+    table = open_table(InputFile.at(file))
     assert cells(table) == {"id": ["1", "2"], "text": ["two\nlines", 'a "b", c']}
     assert table.place(0) == f"{file}, line 2 (the header is line 1)"
     assert table.place(1) == f"{file}, line 5 (the header is line 1)"
@@ -78,7 +79,7 @@ def test_faults_of_csv_files(tmp_path: Path, content: bytes, message: tuple[str,
     file = tmp_path / "a.csv"
     file.write_bytes(content)
     with pytest.raises(InputError) as raised:
-        cells(open_table(file))
+        cells(open_table(InputFile.at(file)))
     for part in (str(file), *message):
         assert part in raised.value.text()
 
@@ -92,31 +93,31 @@ def test_faults_of_parquet_files(tmp_path: Path) -> None:
     for content in (whole[: len(whole) // 2], b"a,b\n1,2\n", b"", bytes(damaged)):
         file.write_bytes(content)
         with pytest.raises(InputError, match="no Parquet, or it is truncated or damaged") as raised:
-            cells(open_table(file), size=1 << 20)
+            cells(open_table(InputFile.at(file)), size=1 << 20)
         assert raised.value.where == str(file)
     write(file, {"a": []})
     with pytest.raises(InputError, match="the table is empty"):
-        open_table(file)
+        open_table(InputFile.at(file))
 
 
 def test_faults_of_paths(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        open_table(tmp_path / "absent.csv")
+        open_table(InputFile.at(tmp_path / "absent.csv"))
     (tmp_path / "a.txt").touch()
     with pytest.raises(InputError, match="no table by its suffix"):
-        open_table(tmp_path / "a.txt")
+        open_table(InputFile.at(tmp_path / "a.txt"))
     with pytest.raises(InputError, match="no part"):
-        open_table(tmp_path)
+        open_table(InputFile.at(tmp_path))
     write(tmp_path / "a.csv", {"a": [1]})
     write(tmp_path / "a.parquet", {"a": [1]})
     with pytest.raises(InputError, match="Parquet and CSV parts"):
-        open_table(tmp_path)
+        open_table(InputFile.at(tmp_path))
 
 
 def test_parts_must_agree(tmp_path: Path) -> None:
     write(tmp_path / "1.parquet", {"a": [1], "b": ["x"]})
     write(tmp_path / "2.parquet", {"a": [1.5], "b": ["x"]})
     with pytest.raises(InputError) as raised:
-        open_table(tmp_path)
+        open_table(InputFile.at(tmp_path))
     for part in ("2.parquet, column 'a'", "type double", "type int64"):
         assert part in raised.value.text()

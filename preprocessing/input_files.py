@@ -1,0 +1,99 @@
+"""Input files by path or by URI: this machine's, and what else ``pyarrow.fs`` opens (s3://, gs://, file://)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+
+from preprocessing.errors import InputError
+
+__all__ = ["InputFile"]
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file or a folder, there or not: its file system, its path in it, and what messages call it."""
+
+    filesystem: Any
+    path: str
+    name: str
+
+    @classmethod
+    def at(cls, named: str | Path) -> InputFile:
+        """``named`` is a path or a URI; ``InputError`` for a URI that no file system takes.
+
+        Credentials come from the environment, as each file system documents it.
+        """
+        text = str(named)
+        if "://" not in text:
+            return cls(pa_fs.LocalFileSystem(), str(Path(text).absolute()), str(Path(text)))
+        try:
+            filesystem, path = pa_fs.FileSystem.from_uri(text)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise InputError(
+                f"the URI cannot be used ({error})",
+                where=text,
+                expected="a path, or a URI such as s3://bucket/edges.parquet, gs://bucket/edges or file:///data/edges",
+                remedy="correct the URI",
+            ) from error
+        return cls(filesystem, path, text)
+
+    @property
+    def base(self) -> str:
+        """The last part of the path."""
+        return self.path.rstrip("/").rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """``.parquet`` and the like, in small letters."""
+        return Path(self.base).suffix.lower()
+
+    def is_folder(self) -> bool:
+        """Whether a folder is there."""
+        return bool(self._info().type == pa_fs.FileType.Directory)
+
+    def existing(self) -> InputFile:
+        """The file itself; ``InputError`` when there is none."""
+        if self._info().type != pa_fs.FileType.File:
+            raise InputError("there is no such file", where=self.name, expected="a file", remedy="check the path")
+        return self
+
+    def files(self) -> list[InputFile]:
+        """The files that lie directly in the folder, in no order."""
+        infos = self.filesystem.get_file_info(pa_fs.FileSelector(self.path))
+        # What follows a question mark tells where the file system is, not where the file.
+        folder, mark, query = self.name.partition("?")
+        return [
+            InputFile(self.filesystem, info.path, f"{folder.rstrip('/')}/{info.base_name}{mark}{query}")
+            for info in infos
+            if info.type == pa_fs.FileType.File
+        ]
+
+    def open(self) -> Any:
+        """A ``pyarrow.NativeFile`` to read and to seek in."""
+        return self.filesystem.open_input_file(self.path)
+
+    def stamp(self) -> tuple[str, int, int]:
+        """Where the file really is, its size, and when it changed (ns): when one differs, it is another input."""
+        info = self._info()
+        local = isinstance(self.filesystem, pa_fs.LocalFileSystem)
+        return os.path.realpath(self.path) if local else self.name, info.size or 0, info.mtime_ns or 0
+
+    def _info(self) -> Any:
+        try:
+            return self.filesystem.get_file_info(self.path)
+        except OSError as error:
+            raise InputError(
+                f"the file system does not answer, or refuses ({error})",
+                where=self.name,
+                expected="a place that can be read from here",
+                remedy="check the name, the network, and the credentials in the environment",
+            ) from error
+
+    def __str__(self) -> str:
+        return self.name

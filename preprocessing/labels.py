@@ -1,0 +1,96 @@
+"""Labels on their way to the bundle: a code a node into the distinct labels, so that only these are held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from preprocessing.array_file import mapped_npy
+from preprocessing.bundle import Int64Array
+from preprocessing.id_columns import SPELLED_INT, fits_int64
+from preprocessing.tables import BATCH_ROWS, Progress, Table
+
+__all__ = ["LabelSource", "table_labels", "write_labels"]
+
+MAX_LABELS = 1 << 20
+
+
+@dataclass(frozen=True)
+class LabelSource:
+    """codes [N], −1 where a node has none, into the distinct ``names``, an Arrow array of strings or int64."""
+
+    codes: npt.NDArray[np.int32]
+    names: Any
+
+    @classmethod
+    def of(cls, labels: pa.Array) -> LabelSource:
+        """Labels [N] in row order, null where a node has none."""
+        encoded = labels.dictionary_encode()
+        return cls(np.asarray(encoded.indices.fill_null(-1)).astype(np.int32), encoded.dictionary)
+
+
+def table_labels(table: Table, column: str, rank: Int64Array, scratch: Path, progress: Progress) -> LabelSource:
+    """A column of strings or integers; row r of the table is node ``rank[r]``, and codes lie in ``scratch``.
+
+    ``InputError`` for a column of another type, or of too many labels to be classes. Text that spells integers
+    throughout a CSV is integers.
+    """
+    kind = table.types[column]
+    if pt.is_dictionary(kind):
+        kind = kind.value_type
+    if not (pt.is_integer(kind) or pt.is_string(kind) or pt.is_large_string(kind)):
+        raise table.column_fault(
+            "this column can be no label",
+            column,
+            expected="strings or integers, null where a node has no label",
+            remedy="convert the column to one class a node, or name another label column",
+        )
+    codes = mapped_npy(scratch / "labels.npy", np.int32, (len(rank),))
+    code_of: dict[int | str, int] = {}
+    for first, batch in table.watched([column], progress):
+        cells = batch.column(0)
+        encoded = cells if pt.is_dictionary(cells.type) else cells.dictionary_encode()
+        code = [
+            -1 if name is None else code_of.setdefault(name, len(code_of)) for name in encoded.dictionary.to_pylist()
+        ]
+        if len(code_of) > MAX_LABELS:
+            raise table.column_fault(
+                f"this column has more than {MAX_LABELS:,} different labels",
+                column,
+                expected="one class a node",
+                remedy="name another label column, or rename this one if it holds names of nodes",
+            )
+        place = np.asarray(encoded.indices.fill_null(len(code)))
+        codes[rank[first : first + batch.num_rows]] = np.array([*code, -1], dtype=np.int32)[place]
+    names = pa.array(list(code_of), kind)
+    whole_numbers = pt.is_integer(kind) or (
+        not table.typed and pc.all(pc.match_substring_regex(names, SPELLED_INT)).as_py()
+    )
+    return LabelSource(codes, names.cast(pa.int64() if whole_numbers and fits_int64(names) else pa.string()))
+
+
+def write_labels(labels: LabelSource, file: Path) -> dict[str, int]:
+    """Write ``labels.parquet`` (column ``label``, by row); the answer is their entry in the manifest."""
+    labelled, seen = 0, np.zeros(len(labels.names), dtype=np.bool_)
+    with pq.ParquetWriter(file, pa.schema({"label": labels.names.type})) as writer:
+        for codes in _blocks(labels.codes):
+            present = codes >= 0
+            labelled += int(np.count_nonzero(present))
+            seen[codes[present]] = True
+            column = labels.names.take(pa.array(codes, mask=~present))
+            writer.write_batch(pa.record_batch({"label": column}))
+    return {"classes": int(np.count_nonzero(seen)), "labelled": labelled}
+
+
+def _blocks(codes: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.int32]]:
+    for first in range(0, len(codes), BATCH_ROWS):
+        yield np.asarray(codes[first : first + BATCH_ROWS])
