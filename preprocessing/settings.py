@@ -68,7 +68,7 @@ class TableSource(Settings):
     target: str | None = Field(None, description="Target column; default `target`, `dst`, `to` or the second.")
     weight: str | None = Field(
         None,
-        description="Weight column, positive numbers; default `weight` or `w` where there is one, else every edge is 1.",
+        description="Weight column, positive numbers; default `weight` or `w` where there is one; else each edge is 1.",
     )
     features: list[str] | None = Field(
         None,

@@ -73,9 +73,7 @@ def ingest(
     node_id: Annotated[str | None, typer.Option(help="Id column of the node table.")] = None,
     source: Annotated[str | None, typer.Option(help="Source column of the edge table.")] = None,
     target: Annotated[str | None, typer.Option(help="Target column of the edge table.")] = None,
-    weight: Annotated[
-        str | None, typer.Option(help="Weight column of the edge table; default: `weight` or `w`.")
-    ] = None,
+    weight: Annotated[str | None, typer.Option(help="Weight column of the edges; default: `weight` or `w`.")] = None,
     feature: Annotated[list[str] | None, typer.Option(help="A feature column; repeatable; default: all.")] = None,
     label: Annotated[str | None, typer.Option(help="Label column.")] = None,
     feature_dtype: Annotated[Precision, typer.Option(help="How features are kept.")] = Precision.FLOAT32,

@@ -39,6 +39,7 @@ def from_table(tmp_path: Path, columns: dict[str, Any], names: list[str] | None 
     table = open_table(InputFile.at(tmp_path / "n.parquet"))
     rank = np.arange(table.rows)[::-1].copy()
     chosen = choose_features(table, ["id"]) if names is None else names
+    (tmp_path / "features-checked.json").unlink(missing_ok=True)
     source = table_features(table, chosen, rank, dtype, tmp_path, lambda *_: None)
     entry = written(source, tmp_path, dtype)
     return entry, read(tmp_path, entry, table.rows)[::-1].tolist()
