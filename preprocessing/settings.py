@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
 
 __all__ = [
     "PYG_DATASETS",
@@ -52,15 +52,29 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+def _without_credentials(location: str) -> str:
+    """Settings are stored beside what they made, and shown."""
+    if "://" in location and "@" in location.partition("://")[2].partition("/")[0]:
+        raise ValueError("a URI must not hold credentials: give them in the environment, as its file system documents")
+    return location
+
+
+Location = Annotated[str, AfterValidator(_without_credentials)]
+"""A path, or a URI that pyarrow.fs opens (s3://, gs://, file://)."""
+
+
 class TableSource(Settings):
-    """Node and edge tables, Parquet or CSV by suffix; a directory is read as its parts in natural order."""
+    """Node and edge tables, Parquet or CSV by suffix; a directory is read as its parts in natural order.
+
+    A table is a path, or a URI such as `s3://bucket/edges`; credentials come from the environment.
+    """
 
     kind: Literal["tables"] = "tables"
-    edges: str | None = Field(None, description="Edge table.")
-    relations: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")], str] = Field(
+    edges: Location | None = Field(None, description="Edge table.")
+    relations: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")], Location] = Field(
         {}, description="Edge tables by relation, in the place of `edges`: a graph of several kinds of edges."
     )
-    nodes: str | None = Field(None, description="Node table; without one the nodes are the ids that edges name.")
+    nodes: Location | None = Field(None, description="Node table; without one the nodes are the ids that edges name.")
     node_id: str | None = Field(None, description="Id column of the node table; default `id`, `node_id` or the first.")
     source: str | None = Field(
         None, description="Source column; default `source`, `src`, `from` or the edge table's first."
@@ -104,7 +118,7 @@ class NpzSource(Settings):
     """The gnn-benchmark layout: `adj_*` and `attr_*` in CSR parts, `labels`. Nothing is unpickled."""
 
     kind: Literal["npz"] = "npz"
-    path: str
+    path: Location
     relation: str | None = Field(None, description="Which `adj_<relation>_*` group of a multiplex file.")
 
 

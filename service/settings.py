@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -23,6 +24,9 @@ class ServiceSettings(BaseSettings):
     insecure: bool = Field(False, description="Serve other addresses than loopback although there is no API key.")
     data_roots: Annotated[list[Path], NoDecode] = Field(
         [], description="Folders that requests may name paths under; several are joined by ':'."
+    )
+    data_uris: Annotated[list[str], NoDecode] = Field(
+        [], description="URIs that requests may name tables below, as s3://bucket/graphs; several are joined by spaces."
     )
     database_url: str | None = Field(None, description="Default: SQLite in the home.")
     log_level: str = "info"
@@ -49,6 +53,19 @@ class ServiceSettings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
+
+    @field_validator("data_uris", mode="before")
+    @classmethod
+    def _split_uris(cls, value: object) -> object:
+        return value.split() if isinstance(value, str) else value
+
+    @field_validator("data_uris")
+    @classmethod
+    def _of_a_place(cls, value: list[str]) -> list[str]:
+        for uri in value:
+            if urlsplit(uri).scheme in ("", "file") or not urlsplit(uri).netloc:
+                raise ValueError(f"{uri!r} is no URI such as s3://bucket/graphs; folders belong into data_roots")
+        return value
 
     @field_validator("home")
     @classmethod

@@ -1,9 +1,10 @@
-"""What a person calls a graph, as what the API registers: a bundle, tables, an `.npz` file, or a PyG name."""
+"""What a person calls a graph, as what the API registers: a bundle, tables, an `.npz` file, a URI, or a PyG name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from preprocessing.artifact import MANIFEST
 from preprocessing.errors import InputError
@@ -14,13 +15,18 @@ TABLE_SUFFIXES = (".parquet", ".csv")
 
 
 def graph_request(named: str, pyg_root: Path, label: str | None = None) -> dict[str, Any]:
-    """``{"source": …}`` or ``{"bundle": …}`` for a path, or for a PyG data set if there is no such path.
+    """``{"source": …}`` or ``{"bundle": …}`` for a path or a URI, or for a PyG data set if there is no such path.
 
     A folder is a bundle if it has a manifest, else it holds an ``edges`` table and perhaps a ``nodes`` table, whose
     ``label`` column may be named. ``InputError`` for anything else.
     """
     path = Path(named).expanduser()
-    request = {"source": _pyg(named, pyg_root)} if not path.exists() else _local(path.absolute())
+    if "://" in named:
+        request = {"source": _file(named, Path(urlsplit(named).path).suffix.lower())}
+    elif path.exists():
+        request = _local(path.absolute())
+    else:
+        request = {"source": _pyg(named, pyg_root)}
     if label is not None:
         source = request.get("source", {})
         if "nodes" not in source:
@@ -47,15 +53,19 @@ def _local(path: Path) -> dict[str, Any]:
             )
         nodes = _table(path, "nodes")
         return {"source": {"kind": "tables", "edges": str(edges)} | ({"nodes": str(nodes)} if nodes else {})}
-    if path.suffix == ".npz":
-        return {"source": {"kind": "npz", "path": str(path)}}
-    if path.suffix in TABLE_SUFFIXES:
-        return {"source": {"kind": "tables", "edges": str(path)}}
+    return {"source": _file(str(path), path.suffix)}
+
+
+def _file(named: str, suffix: str) -> dict[str, Any]:
+    if suffix == ".npz":
+        return {"kind": "npz", "path": named}
+    if suffix in TABLE_SUFFIXES:
+        return {"kind": "tables", "edges": named}
     raise InputError(
         "this is no kind of graph file",
-        given=path.suffix or "no suffix",
+        given=suffix or "no suffix",
         expected="an edge table (.parquet, .csv), an .npz file, a folder with an edges table, or a bundle",
-        where=str(path),
+        where=named,
     )
 
 

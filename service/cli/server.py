@@ -21,6 +21,9 @@ def serve(
     data_root: Annotated[
         list[Path] | None, typer.Option(help="A folder that requests may name paths under; repeatable.")
     ] = None,
+    data_uri: Annotated[
+        list[str] | None, typer.Option(help="A URI, as s3://bucket/graphs, that requests may name below; repeatable.")
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine although there is no API key.")
     ] = False,
@@ -33,6 +36,8 @@ def serve(
     given: dict[str, Any] = {"home": home, "host": host, "port": port}
     if data_root:
         given["data_roots"] = data_root
+    if data_uri:
+        given["data_uris"] = data_uri
     if insecure:
         given["insecure"] = True
     settings = validated(ServiceSettings, given)

@@ -1,16 +1,40 @@
-"""Paths that requests name are held under the configured data roots, symbolic links and ``..`` resolved."""
+"""What requests name is held under the configured roots: paths with links and ``..`` resolved, URIs as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from preprocessing.errors import InputError
 from service.errors import ForbiddenError
 
-__all__ = ["under_roots"]
+__all__ = ["under_roots", "under_roots_or_uris"]
 
 _REMEDY = "move the data under a data root, or start the server with RGRL_DATA_ROOTS naming its folder"
+
+
+def under_roots_or_uris(text: str, roots: Sequence[Path], uris: Sequence[str], pointer: str) -> str:
+    """The real path of ``text`` as ``under_roots`` has it; a URI as given, if it is at or below one of ``uris``.
+
+    Whether there is anything at a URI is not asked here: that needs a network.
+    """
+    if "://" not in text:
+        return str(under_roots(text, roots, pointer))
+    try:
+        given = urlsplit(text)
+    except ValueError as error:
+        raise InputError("this cannot be a URI", expected="a path or a URI", pointer=pointer) from error
+    if given.scheme == "file":
+        return str(under_roots(unquote(given.path), roots, pointer))
+    if not any(_below(given, urlsplit(uri)) for uri in uris):
+        raise ForbiddenError(
+            "the URI is outside what this server may read",
+            expected="a URI at or below one of the setting data_uris (RGRL_DATA_URIS), without '..'",
+            remedy="move the data there, or start the server with RGRL_DATA_URIS naming its place",
+            pointer=pointer,
+        )
+    return given.geturl()
 
 
 def under_roots(text: str, roots: Sequence[Path], pointer: str, *, must_exist: bool = True) -> Path:
@@ -55,3 +79,14 @@ def _exists(path: Path) -> bool:
 
 def _within(path: Path, roots: Sequence[Path]) -> bool:
     return any(path.is_relative_to(root) for root in roots)
+
+
+def _below(given: SplitResult, root: SplitResult) -> bool:
+    """A query tells a file system where it is (an end point, a region): it must be the root's own."""
+    steps = unquote(given.path).strip("/").split("/")
+    base = [step for step in unquote(root.path).split("/") if step]
+    return (
+        (given.scheme, given.netloc, given.query, given.fragment) == (root.scheme, root.netloc, root.query, "")
+        and steps[: len(base)] == base
+        and not {"", ".", ".."} & set(steps)
+    )

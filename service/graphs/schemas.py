@@ -13,12 +13,10 @@ from preprocessing.artifact import read_manifest
 from preprocessing.bundle import BUNDLE
 from preprocessing.errors import ArtifactError, InputError
 from preprocessing.settings import NpzSource, PygSource, TableSource
-from service.graphs.data_roots import under_roots
+from service.graphs.data_roots import under_roots, under_roots_or_uris
 from service.schemas import Answer, Name, Request
 
 __all__ = ["GraphAnswer", "GraphRequest", "NodeAnswer", "registration"]
-
-_PATHS = {"tables": ("edges", "nodes"), "npz": ("path",), "pyg": ("root",)}
 
 
 class GraphRequest(Request):
@@ -90,27 +88,15 @@ class NodeAnswer(Answer):
     ppr: PprAnswer | None
 
 
-def registration(request: GraphRequest, roots: Sequence[Path]) -> dict[str, Any]:
-    """What ``Store.add_graph`` takes, every path real and under a data root.
+def registration(request: GraphRequest, roots: Sequence[Path], uris: Sequence[str]) -> dict[str, Any]:
+    """What ``Store.add_graph`` takes, every path real and under a data root, every table's URI below one of ``uris``.
 
     ``ForbiddenError`` and ``InputError`` as in ``under_roots``; ``InputError`` for a bundle that is not whole.
     """
     if request.source is not None:
-        names = _PATHS[request.source.kind]
-        given = {name: getattr(request.source, name) for name in names}
-        real: dict[str, Any] = {
-            name: str(under_roots(text, roots, f"/source/{name}", must_exist=request.source.kind != "pyg"))
-            for name, text in given.items()
-            if text is not None
-        }
-        if isinstance(request.source, TableSource):
-            real["relations"] = {
-                name: str(under_roots(text, roots, f"/source/relations/{name}"))
-                for name, text in request.source.relations.items()
-            }
         return {
             "name": request.name,
-            "source": request.source.model_copy(update=real).model_dump(mode="json"),
+            "source": _source(request.source, roots, uris).model_dump(mode="json"),
             "bundle": None,
             "manifest": None,
             "direction": request.direction or "undirected",
@@ -134,3 +120,27 @@ def registration(request: GraphRequest, roots: Sequence[Path]) -> dict[str, Any]
         "direction": manifest["direction"],
         "feature_dtype": manifest["settings"]["feature_dtype"],
     }
+
+
+def _source(
+    source: TableSource | NpzSource | PygSource, roots: Sequence[Path], uris: Sequence[str]
+) -> TableSource | NpzSource | PygSource:
+    """The same with every path real."""
+
+    def real(text: str, pointer: str) -> str:
+        return under_roots_or_uris(text, roots, uris, pointer)
+
+    match source:
+        case TableSource():
+            named = {name: getattr(source, name) for name in ("edges", "nodes")}
+            update: dict[str, Any] = {
+                name: real(text, f"/source/{name}") for name, text in named.items() if text is not None
+            }
+            update["relations"] = {
+                name: real(text, f"/source/relations/{name}") for name, text in source.relations.items()
+            }
+        case NpzSource():
+            update = {"path": real(source.path, "/source/path")}
+        case PygSource():
+            update = {"root": str(under_roots(source.root, roots, "/source/root", must_exist=False))}
+    return source.model_copy(update=update)

@@ -23,8 +23,8 @@ router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
 
 @router.post("", status_code=status.HTTP_201_CREATED, dependencies=[WRITE], response_model=GraphAnswer)
 def register_graph(request: GraphRequest, response: Response, store: StoreDep, settings: SettingsDep) -> Graph:
-    """Register tables to ingest, or a whole bundle, by a path under a data root."""
-    graph = store.add_graph(**registration(request, settings.data_roots))
+    """Register tables to ingest, or a whole bundle, by a path under a data root or a URI this server may read."""
+    graph = store.add_graph(**registration(request, settings.data_roots, settings.data_uris))
     response.headers["Location"] = f"/v1/graphs/{graph.id}"
     return graph
 
