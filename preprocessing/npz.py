@@ -25,7 +25,7 @@ from preprocessing.ids import IdMap
 from preprocessing.input_files import InputFile
 from preprocessing.labels import LabelSource
 from preprocessing.raw_graph import Notice, RawGraph, arcs_in_memory
-from preprocessing.settings import NpzSource
+from preprocessing.settings import RELATION_NAME, NpzSource
 
 __all__ = ["read_npz"]
 
@@ -109,6 +109,10 @@ def _adjacencies(file: _File, relation: str | None) -> dict[str, str]:
     """The key prefixes of the adjacency groups that are meant, by relation: the one named, or all there are."""
     groups = [match[1] for name in file.names if (match := re.fullmatch(r"(adj(?:_.+)?)_indptr", name))]
     relations = {group.removeprefix("adj_"): group for group in groups if group != "adj"}
+    for name, group in relations.items():
+        if not re.fullmatch(RELATION_NAME, name) or name == "symmetric":
+            expected = "letters, digits, '-' and '_', and not 'symmetric'"
+            raise file.fault(f"{group}_indptr", "this cannot be the name of a relation", name, expected)
     if relation is not None and relation in relations:
         return {relation: relations[relation]}
     if relation is None:

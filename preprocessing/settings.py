@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, fie
 
 __all__ = [
     "PYG_DATASETS",
+    "RELATION_NAME",
     "DegreeWeightSettings",
     "GenerateSettings",
     "GraphSettings",
@@ -61,6 +62,8 @@ def _without_credentials(location: str) -> str:
 
 Location = Annotated[str, AfterValidator(_without_credentials)]
 """A path, or a URI that pyarrow.fs opens (s3://, gs://, file://)."""
+RELATION_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+"""A relation is a folder of the bundle; there, `symmetric` is taken."""
 
 
 class TableSource(Settings):
@@ -71,7 +74,7 @@ class TableSource(Settings):
 
     kind: Literal["tables"] = "tables"
     edges: Location | None = Field(None, description="Edge table.")
-    relations: dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")], Location] = Field(
+    relations: dict[Annotated[str, Field(pattern=RELATION_NAME)], Location] = Field(
         {}, description="Edge tables by relation, in the place of `edges`: a graph of several kinds of edges."
     )
     nodes: Location | None = Field(None, description="Node table; without one the nodes are the ids that edges name.")

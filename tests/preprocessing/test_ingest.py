@@ -231,6 +231,24 @@ def test_csv_labels_are_integers_when_all_are(tmp_path: Path, given_labels: list
     assert pq.read_table(tmp_path / "bundle" / "labels.parquet")["label"].to_pylist() == stored
 
 
+def test_too_many_labels_to_be_classes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("preprocessing.labels.MAX_LABELS", 2)
+    edges = write(tmp_path / "e.csv", {"source": [1], "target": [2]})
+    two = write(tmp_path / "two.csv", {"id": [1, 2, 3], "label": ["a", "b", "a"]})
+    assert run(tmp_path / "bundle", two, edges).manifest["labels"] == {"classes": 2, "labelled": 3}
+    three = write(tmp_path / "three.csv", {"id": [1, 2, 3], "label": ["a", "b", "c"]})
+    with pytest.raises(InputError, match="more than 2 different labels") as raised:
+        run(tmp_path / "other", three, edges)
+    assert raised.value.where == f"{three}, column 'label'"
+
+
+def test_features_with_one_value_are_told(tmp_path: Path) -> None:
+    nodes = write(tmp_path / "n.csv", {"id": [1, 2], "age": [3, 3], "height": [1, 2], "weight": [0, 0]})
+    recorder = Recorder("ingest")
+    run(tmp_path / "bundle", nodes, write(tmp_path / "e.csv", {"source": [1], "target": [2]}), recorder)
+    assert recorder.warnings == [("features_constant", "features with one value in all nodes: 'age', 'weight'")]
+
+
 def test_same_request_is_answered_again_and_another_is_refused(tmp_path: Path) -> None:
     edges = write(tmp_path / "e.parquet", {"s": [1, 2], "t": [2, 3]})
     first = run(tmp_path / "bundle", edges=edges).manifest

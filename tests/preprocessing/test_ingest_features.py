@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import decimal
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preprocessing.feature_columns import choose_features, table_features
-from preprocessing.features import FeatureSource, matrix_features, rounded, write_features
+from preprocessing.features import BLOCK_ROWS, FeatureSource, matrix_features, rounded, write_features
 from preprocessing.input_files import InputFile
 from preprocessing.journal import Journal
 from preprocessing.tables import open_table
@@ -135,3 +138,54 @@ def test_rounded_is_numpys_rounding(value: float) -> None:
     with np.errstate(over="ignore"):
         assert rounded(np.array([value]), "float16")[0] == np.float16(value)
         assert rounded(np.array([value]), "float32")[0] == np.float32(value)
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_writing_goes_on_at_the_block_a_kill_left(tmp_path: Path, layout: str) -> None:
+    matrix = np.zeros((2 * BLOCK_ROWS + 5, 8))
+    matrix[:, : 1 if layout == "sparse" else 8] = np.arange(1, len(matrix) + 1)[:, np.newaxis]
+    source = matrix_features(matrix, "float32", "x", "here")
+    made: list[int] = []
+
+    def watched(fail_at: int | None) -> FeatureSource:
+        def blocks() -> Iterator[Any]:
+            for number, make in enumerate(source.blocks()):
+                yield partial(counted, number, make, fail_at)
+
+        return replace(source, blocks=blocks)
+
+    def counted(number: int, make: Any, fail_at: int | None) -> Any:
+        if number == fail_at:
+            raise KeyboardInterrupt
+        made.append(number)
+        return make()
+
+    journal = tmp_path / "written.json"
+    with pytest.raises(KeyboardInterrupt):
+        write_features(watched(1), tmp_path, "float32", Journal(journal), lambda *_: None)
+    entry = write_features(watched(None), tmp_path, "float32", Journal(journal), lambda *_: None)
+    assert made == [0, 1, 2]
+    assert entry["layout"] == layout
+    assert read(tmp_path, entry, len(matrix)).tolist() == matrix.tolist()
+
+
+def test_constant_features_are_counted(tmp_path: Path) -> None:
+    columns = {
+        "id": [1, 2, 3],
+        "same": [7.0, 7.0, 7.0],
+        "other": [7.0, 7.0, 8.0],
+        "vector": [[1.0, 2.0, 3.0], [1.0, 5.0, 3.0], [1.0, 2.0, 3.0]],
+        "words": [[0], [0], [0, 2]],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "n.parquet")
+    table = open_table(InputFile.at(tmp_path / "n.parquet"))
+    chosen = ["same", "other", "vector", "words"]
+    source = table_features(table, chosen, np.arange(3), "float32", tmp_path, lambda *_: None)
+    assert source.constant == {"same": 1, "vector": 2}
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_constant_columns_of_a_matrix_are_counted(form: Any) -> None:
+    matrix = form(np.array([[0.0, 2, 0, 5], [0, 2, 0, 5], [0, 2, 1, 6]]))
+    assert matrix_features(matrix, "float32", "x", "here").constant == {"x": 2}
+    assert matrix_features(matrix[:0], "float32", "x", "here").constant == {}

@@ -89,14 +89,20 @@ sys.exit(run_stage({"ingest": ingest.ingest}, ["ingest", sys.argv[1]]))
 """
 
 
-@pytest.mark.parametrize("moment", ["ids", "arcs", "rows"])
+@pytest.mark.parametrize("moment", ["ids", "checked", "arcs", "rows", "written"])
 def test_a_real_kill_at_any_step_then_the_same_command(tmp_path: Path, tables: dict[str, str], moment: str) -> None:
     whole = files(run(tmp_path / "whole", tables).path)
     out = tmp_path / "bundle"
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps({"out": str(out), "settings": {"source": tables}}))
     scratch = tmp_path / ".bundle.partial" / "scratch"
-    sign = {"ids": "*/ids/journal.json", "arcs": "*/arcs/journal.json", "rows": "*/arcs/rows.json"}[moment]
+    sign = {
+        "ids": "*/ids/journal.json",
+        "checked": "*/features-checked.json",
+        "arcs": "*/arcs/journal.json",
+        "rows": "*/arcs/rows.json",
+        "written": "*/features-written.json",
+    }[moment]
     process = subprocess.Popen([sys.executable, "-c", STAGE, str(spec)], stderr=subprocess.DEVNULL)
     while not list(scratch.glob(sign)) and process.poll() is None:
         time.sleep(0.001)

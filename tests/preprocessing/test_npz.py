@@ -166,3 +166,12 @@ def test_files_that_are_no_archive_are_refused(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(InputError, match="there is no such file"):
         ingest(spec, Emitter("ingest"))
+
+
+@pytest.mark.parametrize("name", ["..", "a.b", "symmetric", "two words"])
+def test_a_relation_is_named_as_its_folder_can_be(tmp_path: Path, name: str) -> None:
+    arrays = dict(WHOLE)
+    for part in ("indptr", "indices", "shape"):
+        arrays[f"adj_{name}_{part}"] = arrays.pop(f"adj_{part}")
+    with pytest.raises(InputError, match="cannot be the name of a relation"):
+        run(tmp_path, arrays)

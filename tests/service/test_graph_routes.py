@@ -9,6 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 from service_harness import add_graph, running_app, settings_in, submit, tiny_bundle, wait_end
 
+from service.settings import ServiceSettings
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -80,6 +82,45 @@ def test_paths_outside_the_roots_are_refused(client: TestClient, folder: Path, k
     answer = client.post("/v1/graphs", json={"source": {"kind": "tables", "relations": {"likes": path}}})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (403, "/source/relations/likes")
     assert client.get("/v1/graphs").json() == before
+
+
+@pytest.mark.parametrize(
+    ("uri", "status"),
+    [
+        ("s3://graphs/public/edges.parquet?region=eu-north-1", 201),
+        ("s3://graphs/public?region=eu-north-1", 201),
+        ("s3://graphs/public/../private/edges.parquet?region=eu-north-1", 403),
+        ("s3://graphs/public/%2e%2e/private/edges.parquet?region=eu-north-1", 403),
+        ("s3://graphs/public-too/edges.parquet?region=eu-north-1", 403),
+        ("s3://graphs/private/edges.parquet?region=eu-north-1", 403),
+        ("s3://other/public/edges.parquet?region=eu-north-1", 403),
+        ("gs://graphs/public/edges.parquet?region=eu-north-1", 403),
+        ("s3://graphs/public/edges.parquet", 403),
+        ("s3://graphs/public/edges.parquet?region=eu-north-1&endpoint_override=10.0.0.1", 403),
+        ("s3://graphs/public/edges.parquet?region=eu-north-1#x", 403),
+        ("s3://[graphs/public/edges.parquet", 422),
+        ("s3://key:secret@graphs/public/edges.parquet?region=eu-north-1", 422),
+        ("file:///etc/passwd", 403),
+        ("file://{data}/e.csv", 201),
+        ("file://{data}/%2e%2e/e.csv", 403),
+    ],
+)
+def test_uris_are_those_the_server_was_told(tmp_path: Path, uri: str, status: int) -> None:
+    settings = settings_in(tmp_path, data_uris="s3://graphs/public?region=eu-north-1 gs://else")
+    (tmp_path / "data" / "e.csv").touch()
+    named = uri.format(data=tmp_path / "data")
+    with running_app(settings) as client:
+        answer = client.post("/v1/graphs", json={"source": {"kind": "tables", "edges": named}})
+        assert answer.status_code == status, answer.text
+        if status == 201:
+            local = str(tmp_path / "data" / "e.csv")
+            assert answer.json()["source"]["edges"] == (local if uri.startswith("file") else uri)
+
+
+def test_a_uri_setting_is_one_of_a_place() -> None:
+    for uri in ("/data", "file:///data", "s3:///x"):
+        with pytest.raises(ValueError, match="is no URI such as"):
+            ServiceSettings(data_uris=[uri])
 
 
 def test_what_is_outside_looks_the_same_whether_it_exists_or_not(client: TestClient, folder: Path) -> None:

@@ -29,6 +29,14 @@ def test_files_are_told_by_suffix(tmp_path: Path) -> None:
         graph_request(str(tmp_path / "notes.txt"), ROOT)
 
 
+def test_uris_are_told_by_suffix_and_kept_as_they_are() -> None:
+    for uri in ("s3://bucket/e.parquet?region=eu-north-1", "gs://bucket/E.CSV"):
+        assert graph_request(uri, ROOT) == {"source": {"kind": "tables", "edges": uri}}
+    assert graph_request("s3://bucket/g.npz", ROOT) == {"source": {"kind": "npz", "path": "s3://bucket/g.npz"}}
+    with pytest.raises(InputError, match="no kind of graph file"):
+        graph_request("s3://bucket/folder", ROOT)
+
+
 def test_folders_are_bundles_or_tables(tmp_path: Path) -> None:
     write_bundle(tmp_path / "bundle", 3, [(0, 1)])
     assert graph_request(str(tmp_path / "bundle"), ROOT) == {"bundle": str(tmp_path / "bundle")}
