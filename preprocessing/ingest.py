@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from preprocessing.arc_buckets import ArcBuckets
 from preprocessing.artifact import build, fingerprint, read_manifest
 from preprocessing.bundle import BUNDLE
 from preprocessing.errors import ArtifactError, InputError, UsageError
@@ -22,11 +24,12 @@ from preprocessing.features import FeatureDtype, write_features
 from preprocessing.input_files import InputFile
 from preprocessing.journal import Journal
 from preprocessing.labels import write_labels
+from preprocessing.prefetch import ahead
 from preprocessing.raw_graph import Arcs, RawGraph
 from preprocessing.settings import GraphSettings, IngestSettings, NpzSource, PygSource, Settings, Source, TableSource
 from preprocessing.stage import Emitter
 from preprocessing.tables import table_files
-from preprocessing.topology import ArcBuckets, Direction, EdgeCounts, write_topology
+from preprocessing.topology import Direction, EdgeCounts, write_topology
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -197,11 +200,11 @@ def _write_arcs(
     memory = settings.memory // SHARES
     with ArcBuckets(scratch, len(raw.ids), expected, memory, weighted=weighted) as buckets:
         blocks = chain.from_iterable(arcs.blocks() for arcs in relations)
-        for read in islice(blocks, buckets.blocks, None):
-            source, target, weights = read()
-            if weighted and weights is None:
-                weights = np.ones(len(source), dtype=np.float32)
-            buckets.add(source, target, weights)
+        with closing(ahead(read() for read in islice(blocks, buckets.blocks, None))) as coming:
+            for source, target, weights in coming:
+                if weighted and weights is None:
+                    weights = np.ones(len(source), dtype=np.float32)
+                buckets.add(source, target, weights)
         if len(raw.ids) == 0 or buckets.given == 0:
             raise InputError(
                 "the graph is empty",

@@ -1,18 +1,12 @@
 """From arcs to CSR out of core: partition by row, sort a bucket at a time, append.
 
-Every arc u → v is kept twice, as an entry of row u (outgoing) and of row v (incoming), in the bucket of that row. A
-bucket is small enough to be sorted in memory; sorted, repeats are neighbours, the entries of either kind are one
-direction's rows, and the distinct columns of both are the undirected ones. An entry is one unsigned number of 64 bits:
-the row within its bucket, the column, and a last bit for incoming.
-
-Both passes keep a journal: a killed build goes on at the block of arcs, or at the bucket, that it was at.
+Sorted, repeats are neighbours; the entries of either direction are its rows, and the distinct columns of both are the
+undirected ones. A journal tells how many buckets are written: a killed build goes on at the bucket it was at.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,20 +16,18 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from preprocessing.arc_buckets import ArcBuckets, Keys
 from preprocessing.array_file import ArrayFile, mapped_npy
-from preprocessing.bundle import Int64Array, IntArray
+from preprocessing.bundle import Float32Array, Int64Array
 from preprocessing.journal import Journal
+from preprocessing.prefetch import ahead
 
-__all__ = ["ArcBuckets", "Direction", "EdgeCounts", "index_dtype", "write_topology"]
+__all__ = ["Direction", "EdgeCounts", "index_dtype", "write_topology"]
 
 Direction = Literal["undirected", "directed", "reverse"]
-Keys = npt.NDArray[np.uint64]
-Float32Array = npt.NDArray[np.float32]
 
-MAX_BUCKETS = 256
-"""Open files, and the smallest pieces that a block is cut into."""
-WORKING_COPIES = 6
-"""Memory that a bucket takes while it is sorted and written, in times of its own size."""
+KINDS = ("outgoing", "incoming", "union")
+UNION = 2
 
 
 @dataclass(frozen=True)
@@ -60,121 +52,6 @@ def index_dtype(num_nodes: int) -> np.dtype[Any]:
     return np.dtype(np.int32 if num_nodes < 2**31 else np.int64)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """How entries are packed: ``rows`` a bucket, and the bits of a column with its direction."""
-
-    num_nodes: int
-    rows: int
-    bits: int
-
-    @classmethod
-    def of(cls, num_nodes: int, buckets: int) -> _Layout:
-        bits = num_nodes.bit_length() + 1
-        return cls(num_nodes, min(max(-(-num_nodes // buckets), 1), 1 << (64 - bits)), bits)
-
-    @property
-    def buckets(self) -> int:
-        return max(-(-self.num_nodes // self.rows), 1)
-
-
-class ArcBuckets:
-    """Arcs on disk, by the rows they belong to. ``add`` block after block; then ``write_topology``."""
-
-    def __init__(self, folder: Path, num_nodes: int, expected_arcs: int, memory: int, *, weighted: bool) -> None:
-        """``memory`` bytes bound what is held at once; ``expected_arcs`` may be an estimate.
-
-        In a ``folder`` that a killed build left, ``blocks`` tells how many blocks are there already.
-        """
-        folder.mkdir(exist_ok=True)
-        self.folder, self.weighted = folder, weighted
-        entry = 12 if weighted else 8
-        wanted = math.ceil(2 * expected_arcs * entry * WORKING_COPIES / memory)
-        self.largest = max(memory // (entry * WORKING_COPIES), 1)
-        self.layout = _Layout.of(num_nodes, min(max(wanted, 1), MAX_BUCKETS))
-        self._journal = Journal(folder / "journal.json")
-        state = self._journal.state
-        self.blocks: int = state.get("blocks", 0)
-        self.given: int = state.get("given", 0)
-        self.self_loops: int = state.get("self_loops", 0)
-        sizes = state.get("sizes", [0] * self.layout.buckets)
-        self._keys = [ArrayFile(folder / f"{i:05d}.keys", np.uint64, size) for i, size in enumerate(sizes)]
-        self._weights = [
-            ArrayFile(folder / f"{i:05d}.weights", np.float32, size) for i, size in enumerate(sizes) if weighted
-        ]
-
-    def add(self, source: IntArray, target: IntArray, weights: Float32Array | None = None) -> None:
-        """One block of arcs, rows [B] each; self-loops are counted and left out."""
-        loops = int(np.count_nonzero(source == target))
-        ends = np.zeros(self.layout.buckets + 1, dtype=np.int64)
-        source, target = (np.ascontiguousarray(end, dtype=np.int64) for end in (source, target))
-        _count(source, target, self.layout.rows, ends)
-        np.cumsum(ends, out=ends)
-        keys = np.empty(ends[-1], dtype=np.uint64)
-        origin = np.empty(ends[-1] if weights is not None else 0, dtype=np.int64)
-        _scatter(source, target, self.layout.rows, self.layout.bits, ends[:-1].copy(), keys, origin)
-        for bucket, (first, end) in enumerate(itertools.pairwise(ends.tolist())):
-            self._keys[bucket].append(keys[first:end])
-            if weights is not None:
-                self._weights[bucket].append(weights[origin[first:end]])
-        self.blocks += 1
-        self.given += len(source)
-        self.self_loops += loops
-        for file in (*self._keys, *self._weights):
-            file.flush()
-        self._journal.record(
-            blocks=self.blocks, given=self.given, self_loops=self.self_loops, sizes=[len(file) for file in self._keys]
-        )
-
-    def pieces(self, bucket: int) -> Iterator[tuple[int, int, Keys, Float32Array | None]]:
-        """The bucket's rows, by ranges whose entries fit into memory: first row, number of rows, entries unsorted.
-
-        One range, unless a bucket is far above the expected size; a single row is never split.
-        """
-        first = bucket * self.layout.rows
-        rows = min(self.layout.rows, self.layout.num_nodes - first)
-        keys = self._keys[bucket].array()
-        weights = self._weights[bucket].array() if self.weighted else None
-        if len(keys) <= self.largest:
-            yield first, rows, np.array(keys), None if weights is None else np.array(weights)
-            return
-        shift = np.uint64(self.layout.bits)
-        load = np.zeros(rows, dtype=np.int64)
-        for block in _blocks(len(keys), self.largest):
-            load += np.bincount((keys[block] >> shift).astype(np.int64), minlength=rows)
-        for begin, end in _ranges(load, self.largest):
-            chosen = [
-                block.start + np.flatnonzero((keys[block] >> shift >= begin) & (keys[block] >> shift < end))
-                for block in _blocks(len(keys), self.largest)
-            ]
-            places = np.concatenate(chosen)
-            part = keys[places] - (np.uint64(begin) << shift)
-            yield first + begin, end - begin, part, None if weights is None else weights[places]
-
-    def __enter__(self) -> ArcBuckets:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in (*self._keys, *self._weights):
-            file.close()
-
-
-def _blocks(size: int, length: int) -> Iterator[slice]:
-    for first in range(0, size, length):
-        yield slice(first, min(first + length, size))
-
-
-def _ranges(load: Int64Array, largest: int) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges of rows of at most ``largest`` entries, or of one row."""
-    begin, total = 0, 0
-    for row, entries in enumerate(load.tolist()):
-        if row > begin and total + entries > largest:
-            yield begin, row
-            begin, total = row, 0
-        total += entries
-    yield begin, len(load)
-
-
 def write_topology(
     buckets: ArcBuckets, folder: Path, direction: Direction, progress: Callable[[int, int], None]
 ) -> EdgeCounts:
@@ -197,13 +74,14 @@ def write_topology(
     with contextlib.ExitStack() as stack:
         for file in files.values():
             stack.callback(file.close)
-        for bucket in range(state["bucket"], layout.buckets):
-            for first, rows, keys, weights in buckets.pieces(bucket):
-                entries = _Entries.of(keys, weights)
-                state["distinct"] += int(np.count_nonzero(~entries.incoming))
+        coming = stack.enter_context(contextlib.closing(ahead(_sorted(buckets, state["bucket"]))))
+        for bucket, entries in coming:
+            if entries is not None:
+                state["distinct"] += entries.outgoing
                 for kind, file in files.items():
-                    counts = file.append(first, rows, entries.only(kind), layout.bits)
+                    counts = file.append(kind, entries, layout.bits)
                     state["isolated"] += int(np.count_nonzero(counts == 0)) if kind == "union" else 0
+                continue
             state |= {"bucket": bucket + 1, "sizes": {kind: file.flush() for kind, file in files.items()}}
             journal.record(**state)
             progress(bucket + 1, layout.buckets)
@@ -221,40 +99,35 @@ def write_topology(
     )
 
 
+def _sorted(buckets: ArcBuckets, begin: int) -> Iterator[tuple[int, _Entries | None]]:
+    """The pieces of every bucket, and None where a bucket ends."""
+    for bucket in range(begin, buckets.layout.buckets):
+        for piece in buckets.pieces(bucket):
+            yield bucket, _Entries.of(*piece)
+        yield bucket, None
+
+
 @dataclass(frozen=True)
 class _Entries:
-    """Distinct entries of a bucket, ascending: row and column in one number, direction, weight (repeats summed)."""
+    """Distinct entries of some rows, ascending, and their weights (repeats summed; empty where every edge is 1)."""
 
-    place: Keys
-    incoming: npt.NDArray[np.bool_]
-    weight: Float32Array | None
+    first: int
+    rows: int
+    keys: Keys
+    weights: Float32Array
+    outgoing: int
 
     @classmethod
-    def of(cls, keys: Keys, weights: Float32Array | None) -> _Entries:
+    def of(cls, first: int, rows: int, keys: Keys, weights: Float32Array | None) -> _Entries:
+        """Sorts ``keys`` in place where there are no weights."""
         if weights is None:
             keys.sort()
+            weights = np.empty(0, dtype=np.float32)
         else:
-            # By weight too: the sum of repeats must not depend on the order they came in.
-            order = np.lexsort((weights, keys))
+            order = np.argsort(keys)
             keys, weights = keys[order], weights[order]
-        fresh = np.ones(len(keys), dtype=np.bool_)
-        np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
-        if weights is not None and len(keys):
-            weights = np.add.reduceat(weights.astype(np.float64), np.flatnonzero(fresh)).astype(np.float32)
-        keys = keys[fresh]
-        return cls(keys >> np.uint64(1), (keys & np.uint64(1)).astype(np.bool_), weights)
-
-    def only(self, kind: str) -> tuple[Keys, Float32Array | None]:
-        """Places and weights of one direction, or of the union of both."""
-        if kind != "union":
-            chosen = self.incoming if kind == "incoming" else ~self.incoming
-            return self.place[chosen], None if self.weight is None else self.weight[chosen]
-        fresh = np.ones(len(self.place), dtype=np.bool_)
-        np.not_equal(self.place[1:], self.place[:-1], out=fresh[1:])
-        weight = self.weight
-        if weight is not None and len(weight):
-            weight = np.maximum.reduceat(weight, np.flatnonzero(fresh))
-        return self.place[fresh], weight
+        distinct, outgoing = _squeeze(keys, weights)
+        return cls(first, rows, keys[:distinct], weights[:distinct], outgoing)
 
 
 @dataclass
@@ -277,15 +150,18 @@ class _RowFiles:
             ArrayFile(folder / "weights.npy", np.float32, size, npy=True) if weighted else None,
         )
 
-    def append(self, first: int, rows: int, entries: tuple[Keys, Float32Array | None], bits: int) -> Int64Array:
-        """The rows from ``first`` on; the answer is the entries of each, [rows]."""
-        place, weight = entries
-        shift = np.uint64(bits - 1)
-        counts = np.bincount((place >> shift).astype(np.int64), minlength=rows)
-        self.indptr[first + 1 : first + rows + 1] = len(self.indices) + np.cumsum(counts)
-        self.indices.append((place & ((np.uint64(1) << shift) - np.uint64(1))).astype(self.indices.dtype))
-        if self.weights is not None and weight is not None:
-            self.weights.append(weight)
+    def append(self, kind: str, entries: _Entries, bits: int) -> Int64Array:
+        """The rows of one direction, or the union of both; the answer is the entries of each, [rows]."""
+        counts = np.zeros(entries.rows, dtype=np.int64)
+        indices = np.empty(len(entries.keys), dtype=self.indices.dtype)
+        weights = np.empty_like(entries.weights)
+        size = _extract(entries.keys, entries.weights, KINDS.index(kind), bits, counts, indices, weights)
+        first, end = entries.first + 1, entries.first + 1 + entries.rows
+        np.cumsum(counts, out=self.indptr[first:end])
+        self.indptr[first:end] += len(self.indices)
+        self.indices.append(indices[:size])
+        if self.weights is not None:
+            self.weights.append(weights[:size])
         return counts
 
     def flush(self) -> int:
@@ -307,27 +183,60 @@ class _RowFiles:
             self.weights.close()
 
 
-@njit("void(i8[::1], i8[::1], i8, i8[::1])", nogil=True, cache=True)
-def _count(source: Int64Array, target: Int64Array, rows: int, ends: Int64Array) -> None:
-    for arc in range(len(source)):
-        if source[arc] != target[arc]:
-            ends[source[arc] // rows + 1] += 1
-            ends[target[arc] // rows + 1] += 1
+@njit("UniTuple(i8, 2)(u8[::1], f4[::1])", nogil=True, cache=True)
+def _squeeze(keys: Keys, weights: Float32Array) -> tuple[int, int]:
+    """Ascending keys made distinct in place, weights of equal ones summed; how many there are, and how many outgoing.
 
-
-@njit("void(i8[::1], i8[::1], i8, i8, i8[::1], u8[::1], i8[::1])", nogil=True, cache=True)
-def _scatter(
-    source: Int64Array, target: Int64Array, rows: int, bits: int, cursor: Int64Array, keys: Keys, origin: Int64Array
-) -> None:
-    """Both entries of every arc into their buckets; ``origin``, unless empty, is the arc each comes from."""
-    for arc in range(len(source)):
-        if source[arc] == target[arc]:
+    Equal keys' weights are summed from the least to the largest: the order they came in must not matter.
+    """
+    end, outgoing, first = 0, 0, 0
+    for entry in range(1, len(keys) + 1):
+        if entry < len(keys) and keys[entry] == keys[first]:
             continue
-        for incoming in range(2):
-            row, column = (target[arc], source[arc]) if incoming else (source[arc], target[arc])
-            bucket = row // rows
-            place = cursor[bucket]
-            keys[place] = (np.uint64(row - bucket * rows) << np.uint64(bits)) | np.uint64(2 * column + incoming)
-            if len(origin) > 0:
-                origin[place] = arc
-            cursor[bucket] += 1
+        keys[end] = keys[first]
+        if not keys[first] & np.uint64(1):
+            outgoing += 1
+        if len(weights) > 0:
+            if entry - first > 2:
+                weights[first:entry].sort()
+            total = 0.0
+            for repeat in range(first, entry):
+                total += weights[repeat]
+            weights[end] = np.float32(total)
+        end += 1
+        first = entry
+    return end, outgoing
+
+
+@njit(
+    [f"i8(u8[::1], f4[::1], i8, i8, i8[::1], {index}[::1], f4[::1])" for index in ("i4", "i8")],
+    nogil=True,
+    cache=True,
+)
+def _extract(
+    keys: Keys,
+    weights: Float32Array,
+    kind: int,
+    bits: int,
+    counts: Int64Array,
+    indices: npt.NDArray[Any],
+    chosen_weights: Float32Array,
+) -> int:
+    """Columns, weights and counts by row of the entries of a kind; the answer is how many there are."""
+    end = 0
+    columns = (np.uint64(1) << np.uint64(bits - 1)) - np.uint64(1)
+    for entry in range(len(keys)):
+        place = keys[entry] >> np.uint64(1)
+        if kind == UNION:
+            if entry > 0 and keys[entry - 1] >> np.uint64(1) == place:
+                if len(weights) > 0:
+                    chosen_weights[end - 1] = max(chosen_weights[end - 1], weights[entry])
+                continue
+        elif np.int64(keys[entry] & np.uint64(1)) != kind:
+            continue
+        counts[np.int64(place >> np.uint64(bits - 1))] += 1
+        indices[end] = place & columns
+        if len(weights) > 0:
+            chosen_weights[end] = weights[entry]
+        end += 1
+    return end

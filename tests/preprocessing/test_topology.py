@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from preprocessing import topology
+from preprocessing.arc_buckets import WORKING_COPIES, ArcBuckets
 from preprocessing.bundle import Topology
-from preprocessing.topology import ArcBuckets, Direction, EdgeCounts, write_topology
+from preprocessing.topology import Direction, EdgeCounts, _Entries, _RowFiles, write_topology
 
 SIZE = 6
 ARCS = st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(0, SIZE - 1)), max_size=40)
@@ -73,7 +74,7 @@ def heard(arcs: list[tuple[int, int]], direction: Direction) -> list[list[int]]:
     return [sorted(row) for row in hears]
 
 
-@pytest.mark.parametrize("memory", [BIG, 40 * ENTRY * topology.WORKING_COPIES, ENTRY * topology.WORKING_COPIES])
+@pytest.mark.parametrize("memory", [BIG, 40 * ENTRY * WORKING_COPIES, ENTRY * WORKING_COPIES])
 @pytest.mark.parametrize("direction", ["undirected", "directed", "reverse"])
 @given(arcs=ARCS, index=st.sampled_from([np.int32, np.int64]))
 def test_csr_and_counts_are_those_of_sets(
@@ -197,13 +198,13 @@ def test_a_killed_build_goes_on_at_its_block_and_at_its_bucket(tmp_path: Path) -
 
 def test_positions_past_two_to_the_31(tmp_path: Path) -> None:
     """Offsets faked: rows appended after 3·10^9 entries that are only said to be there (a sparse file)."""
-    from preprocessing.topology import _RowFiles
-
     before = 3_000_000_000
     files = _RowFiles.open(tmp_path, 4, 0, weighted=False)
     files.indptr[1] = before
     files.indices._length = before
-    files.append(1, 3, (np.array([0 << 3 | 2, 2 << 3 | 1, 2 << 3 | 3], dtype=np.uint64), None), 4)
+    # Rows 1 and 3 of three rows, a column, and no direction bit: outgoing.
+    keys = np.array([0 << 4 | 2 << 1, 2 << 4 | 1 << 1, 2 << 4 | 3 << 1], dtype=np.uint64)
+    files.append("outgoing", _Entries.of(1, 3, keys, None), 4)
     assert files.indptr.tolist() == [0, before, before + 1, before + 1, before + 3]
     assert files.finish() == before + 3
     files.close()
