@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from preprocessing.bundle import Float32Array, Int64Array
 from preprocessing.errors import InputError
 from preprocessing.features import BLOCK_ROWS, Block, FeatureDtype, FeatureSource, rounded
 from preprocessing.journal import Journal
+from preprocessing.prefetch import ahead
 from preprocessing.tables import Progress, Table
 
 __all__ = ["choose_features", "table_features", "table_weights"]
@@ -102,15 +104,16 @@ def _checked(
     """
     widths = [0] * len(columns)
     low, high = dict[int, Float32Array](), dict[int, Float32Array]()
-    for first, batch in table.watched([column.name for column in columns], progress, BLOCK_ROWS):
-        rows = rank[first : first + batch.num_rows]
-        for i, column in enumerate(columns):
-            values = column.values(batch.column(i), first, widths[i])
-            widths[i] = max(widths[i], values.shape[1])
-            nonzeros[rows] += _entries(values)
-            if isinstance(values, np.ndarray):
-                low[i] = np.minimum(low.get(i, np.inf), values.min(axis=0))
-                high[i] = np.maximum(high.get(i, -np.inf), values.max(axis=0))
+    with closing(ahead(table.watched([column.name for column in columns], progress, BLOCK_ROWS))) as batches:
+        for first, batch in batches:
+            rows = rank[first : first + batch.num_rows]
+            for i, column in enumerate(columns):
+                values = column.values(batch.column(i), first, widths[i])
+                widths[i] = max(widths[i], values.shape[1])
+                nonzeros[rows] += _entries(values)
+                if isinstance(values, np.ndarray):
+                    low[i] = np.minimum(low.get(i, np.inf), values.min(axis=0))
+                    high[i] = np.maximum(high.get(i, -np.inf), values.max(axis=0))
     same = {columns[i].name: int(np.count_nonzero(low[i] == high[i])) for i in low}
     return {"widths": widths, "constant": {name: count for name, count in same.items() if count}}
 

@@ -141,7 +141,8 @@ def test_rounded_is_numpys_rounding(value: float) -> None:
 
 
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
-def test_writing_goes_on_at_the_block_a_kill_left(tmp_path: Path, layout: str) -> None:
+def test_writing_goes_on_at_the_block_a_kill_left(tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("preprocessing.features.JOURNAL_BLOCKS", 1)
     matrix = np.zeros((2 * BLOCK_ROWS + 5, 8))
     matrix[:, : 1 if layout == "sparse" else 8] = np.arange(1, len(matrix) + 1)[:, np.newaxis]
     source = matrix_features(matrix, "float32", "x", "here")

@@ -80,11 +80,12 @@ def test_a_finished_bundle_is_the_answer_whatever_the_memory(tmp_path: Path, tab
 
 STAGE = """
 import sys
-from preprocessing import feature_columns, ingest, tables
+from preprocessing import feature_columns, features, ingest, tables
 from preprocessing.stage import run_stage
 ingest.SHARES = (2 << 30) // 4000
 tables.Table.watched.__defaults__ = (100,)
 feature_columns.BLOCK_ROWS = 100
+features.JOURNAL_BLOCKS = 1
 sys.exit(run_stage({"ingest": ingest.ingest}, ["ingest", sys.argv[1]]))
 """
 
