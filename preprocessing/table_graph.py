@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,16 +17,20 @@ from preprocessing.errors import InputError
 from preprocessing.feature_columns import choose_features, table_features, table_weights
 from preprocessing.features import FeatureDtype, FeatureSource
 from preprocessing.id_columns import IdColumn, id_kind, read_ids
-from preprocessing.ids import IdKind, IdMap
+from preprocessing.ids import IdKind
 from preprocessing.input_files import InputFile
 from preprocessing.labels import LabelSource, table_labels
 from preprocessing.raw_graph import ArcBlock, Arcs, Notice, RawGraph
 from preprocessing.settings import TableSource
 from preprocessing.sorted_ids import sorted_ids
 from preprocessing.stage import Emitter
+from preprocessing.string_lookup import StringLookup
 from preprocessing.tables import BATCH_ROWS, Table, open_table
 
 __all__ = ["read_tables"]
+
+# Rows of ids, −1 for an unknown one.
+Find = Callable[[Any], Int64Array]
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,8 @@ def read_tables(settings: TableSource, dtype: FeatureDtype, scratch: Path, memor
         features, labels, unread = _attributes(nodes, id_column, settings, order, dtype, scratch, emitter)
         notices += unread
     notices += [notice for relation in edges.values() for notice in _unread(relation.table, relation.unread)]
-    relations = {name: _arcs(relation, kind, ids, settings.nodes, emitter) for name, relation in edges.items()}
+    find = StringLookup(ids.column()).rows if kind == "string" else ids.rows
+    relations = {name: _arcs(relation, kind, find, settings.nodes, emitter) for name, relation in edges.items()}
     origin = ", ".join(str(relation.table.path) for relation in edges.values())
     return RawGraph(origin, ids, relations, features, labels, tuple(notices))
 
@@ -191,13 +197,13 @@ def _attributes(
     return source, labels, _unread(nodes, unread, hint)
 
 
-def _arcs(edges: _EdgeTable, kind: IdKind, ids: IdMap, nodes: str | None, emitter: Emitter) -> Arcs:
-    """The table's edges as rows of ``ids``; ``InputError`` at the first edge to an unknown node, or a bad weight."""
+def _arcs(edges: _EdgeTable, kind: IdKind, find: Find, nodes: str | None, emitter: Emitter) -> Arcs:
+    """The table's edges as rows of nodes; ``InputError`` at the first edge to an unknown node, or a bad weight."""
     table, weight = edges.table, edges.weight
     columns = [edges.source, edges.target, *([weight] if weight is not None else [])]
 
     def looked_up(first: int, batch: pa.RecordBatch) -> ArcBlock:
-        source, target = (_rows(table, columns[i], batch.column(i), first, kind, ids, nodes) for i in range(2))
+        source, target = (_rows(table, columns[i], batch.column(i), first, kind, find, nodes) for i in range(2))
         return source, target, None if weight is None else table_weights(table, weight, batch.column(2), first)
 
     def blocks() -> Iterator[Callable[[], ArcBlock]]:
@@ -208,9 +214,9 @@ def _arcs(edges: _EdgeTable, kind: IdKind, ids: IdMap, nodes: str | None, emitte
 
 
 def _rows(
-    table: Table, name: str, cells: pa.Array, first: int, kind: IdKind, ids: IdMap, nodes: str | None
+    table: Table, name: str, cells: pa.Array, first: int, kind: IdKind, find: Find, nodes: str | None
 ) -> Int64Array:
-    rows = ids.rows(read_ids(table, name, cells, first, kind))
+    rows = find(read_ids(table, name, cells, first, kind))
     if (rows < 0).any():
         at = int(np.argmax(rows < 0))
         raise table.fault(
