@@ -85,10 +85,10 @@ def _compare(
     a, b = starts[i], other_starts[j]
     length, other_length = starts[i + 1] - a, other_starts[j + 1] - b
     for place in range(min(length, other_length)):
-        difference = np.int64(data[a + place]) - np.int64(other_data[b + place])
+        difference = int(data[a + place]) - int(other_data[b + place])
         if difference != 0:
             return difference
-    return length - other_length
+    return int(length - other_length)
 
 
 @njit(
