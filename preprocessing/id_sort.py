@@ -45,7 +45,8 @@ class IdSorter:
     def add(self, ids: pa.Array) -> None:
         """The next block of ids, int64 or ``large_string``."""
         rows = pa.array(np.arange(self.rows, self.rows + len(ids)))
-        self._held.append(pa.record_batch({"id": ids, "row": rows}))
+        batch = pa.record_batch({"id": ids, "row": rows})
+        self._held.append(_distinct(batch) if self._unique else batch)
         self.blocks += 1
         self.rows += len(ids)
         if sum(batch.nbytes for batch in self._held) >= self._run_bytes:
@@ -76,9 +77,8 @@ class IdSorter:
         return sorted({sample[len(sample) * number // ranges] for number in range(1, ranges)})
 
     def _write_run(self) -> None:
-        batch = _sorted(pa.concat_batches(self._held))
-        if self._unique:
-            batch = batch.take(pa.array(np.flatnonzero(_first_of_equals(batch.column("id")))))
+        batch = pa.concat_batches(self._held)
+        batch = _sorted(_distinct(batch) if self._unique else batch)
         with pa.OSFile(str(self._path(self._runs)), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
         self._held.clear()
@@ -121,7 +121,10 @@ def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.take(pc.sort_indices(batch, sort_keys=[("id", "ascending"), ("row", "ascending")]))
 
 
-def _first_of_equals(ids: pa.Array) -> Any:
-    fresh = np.ones(len(ids), dtype=np.bool_)
-    fresh[1:] = np.asarray(pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)))
-    return fresh
+def _distinct(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Every id once, with its first row: hashing leaves little to sort where ids repeat, as those of edges do."""
+    encoded = batch.column("id").dictionary_encode()
+    place = np.asarray(encoded.indices)
+    first = np.empty(len(encoded.dictionary), dtype=np.int64)
+    first[place[::-1]] = np.arange(len(place))[::-1]
+    return pa.record_batch({"id": encoded.dictionary, "row": batch.column("row").take(pa.array(first))})
