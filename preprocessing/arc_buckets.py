@@ -56,7 +56,8 @@ class ArcBuckets:
     def __init__(self, folder: Path, num_nodes: int, expected_arcs: int, memory: int, *, weighted: bool) -> None:
         """``memory`` bytes bound what is held at once; ``expected_arcs`` may be an estimate.
 
-        In a ``folder`` that a killed build left, ``blocks`` tells how many blocks are there already.
+        In a ``folder`` that a killed build left, ``blocks`` tells how many blocks are there already, and ``whole``
+        that there are no more.
         """
         folder.mkdir(exist_ok=True)
         self.folder, self.weighted = folder, weighted
@@ -69,6 +70,7 @@ class ArcBuckets:
         self.blocks: int = state.get("blocks", 0)
         self.given: int = state.get("given", 0)
         self.self_loops: int = state.get("self_loops", 0)
+        self.whole: bool = state.get("whole", False)
         sizes = state.get("sizes", [0] * self.layout.buckets)
         self._keys = [ArrayFile(folder / f"{i:05d}.keys", np.uint64, size) for i, size in enumerate(sizes)]
         self._weights = [
@@ -94,8 +96,20 @@ class ArcBuckets:
         self.self_loops += loops
         for file in (*self._keys, *self._weights):
             file.flush()
+        self._record()
+
+    def close_intake(self) -> None:
+        """All arcs are in: a build that goes on need not read them again (``whole``)."""
+        self.whole = True
+        self._record()
+
+    def _record(self) -> None:
         self._journal.record(
-            blocks=self.blocks, given=self.given, self_loops=self.self_loops, sizes=[len(file) for file in self._keys]
+            blocks=self.blocks,
+            given=self.given,
+            self_loops=self.self_loops,
+            whole=self.whole,
+            sizes=[len(file) for file in self._keys],
         )
 
     def pieces(self, bucket: int) -> Iterator[tuple[int, int, Keys, Float32Array | None]]:

@@ -199,12 +199,8 @@ def _write_arcs(
     expected = sum(arcs.expected for arcs in relations)
     memory = settings.memory // SHARES
     with ArcBuckets(scratch, len(raw.ids), expected, memory, weighted=weighted) as buckets:
-        blocks = chain.from_iterable(arcs.blocks() for arcs in relations)
-        with closing(ahead(read() for read in islice(blocks, buckets.blocks, None))) as coming:
-            for source, target, weights in coming:
-                if weighted and weights is None:
-                    weights = np.ones(len(source), dtype=np.float32)
-                buckets.add(source, target, weights)
+        if not buckets.whole:
+            _fill(buckets, relations)
         if len(raw.ids) == 0 or buckets.given == 0:
             raise InputError(
                 "the graph is empty",
@@ -216,6 +212,17 @@ def _write_arcs(
         return write_topology(
             buckets, folder, settings.direction, lambda done, total: emitter.progress(done, total, "ranges of rows")
         )
+
+
+def _fill(buckets: ArcBuckets, relations: Sequence[Arcs]) -> None:
+    """Every block of arcs that is not in yet."""
+    blocks = chain.from_iterable(arcs.blocks() for arcs in relations)
+    with closing(ahead(read() for read in islice(blocks, buckets.blocks, None))) as coming:
+        for source, target, weights in coming:
+            if buckets.weighted and weights is None:
+                weights = np.ones(len(source), dtype=np.float32)
+            buckets.add(source, target, weights)
+    buckets.close_intake()
 
 
 def _summary(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pytest
 
 from preprocessing import ingest as module
 from preprocessing.bundle import Bundle
-from preprocessing.errors import InputError
+from preprocessing.errors import InputError, Interrupted
 from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
 
@@ -114,6 +114,28 @@ def test_a_real_kill_at_any_step_then_the_same_command(tmp_path: Path, tables: d
     assert done.returncode == 0, done.stderr
     assert files(out) == whole
     assert not (tmp_path / ".bundle.partial").exists()
+
+
+def test_finished_steps_are_not_done_again(
+    tmp_path: Path, tables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = files(run(tmp_path / "whole", tables).path)
+
+    def stopped(*_: object) -> None:
+        raise Interrupted("interrupted by SIGTERM")
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(module, "write_features", stopped)
+        run(tmp_path / "bundle", tables)
+    steps: list[tuple[int, int, str]] = []
+
+    class Recorder(Emitter):
+        def progress(self, done: int, total: int, unit: str) -> None:
+            steps.append((done, total, unit))
+
+    ingest({"out": str(tmp_path / "bundle"), "settings": {"source": tables}}, Recorder("ingest"))
+    assert files(tmp_path / "bundle") == whole
+    assert {unit for _, _, unit in steps} == {"labels", "feature rows written"}
 
 
 def test_weights_of_a_csv_table(tmp_path: Path) -> None:
