@@ -28,12 +28,13 @@ import numpy as np, pandas as pd, scipy.sparse as sp
 folder = sys.argv[1]
 ids = np.sort(pd.read_parquet(folder + "/nodes", columns=["id"])["id"].to_numpy())
 edges = pd.read_parquet(folder + "/edges")
-source, target = (np.searchsorted(ids, edges[name].to_numpy()) for name in ("source", "target"))
+rows = pd.Index(ids)
+source, target = (rows.get_indexer(edges[name]) for name in ("source", "target"))
 del edges
 keep = source != target
 ones = np.ones(int(keep.sum()), dtype=np.int8)
 matrix = sp.coo_array((ones, (source[keep], target[keep])), shape=(len(ids), len(ids))).tocsr()
-del source, target, keep, ones
+del source, target, keep, ones, rows
 matrix = (matrix + matrix.T).tocsr()
 matrix.sort_indices()
 np.save(folder + "/peer-indptr.npy", matrix.indptr.astype(np.int64))
