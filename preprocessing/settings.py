@@ -175,7 +175,15 @@ class PprSettings(Settings):
     include_self: bool = Field(True, description="Keep the node itself among its K.")
     epsilon: float = Field(1e-4, gt=0, lt=1, description="First push threshold, in units of sqrt(degree).")
     epsilon_floor: float = Field(1e-7, gt=0, lt=1, description="Threshold below which an unproved row stays unproved.")
-    edge_budget: int = Field(3_000_000, ge=1, description="Edge visits a row may cost before it stays unproved.")
+    edge_budget: int | None = Field(
+        None, ge=1, description="Edge visits a row may cost before it stays unproved; default: the floor ends it."
+    )
+    hub_cap: int | None = Field(
+        None, ge=1, description="Neighbours that a node of more passes its mass to; default: all of them."
+    )
+    exact_arcs: int = Field(
+        1_000_000, ge=0, description="On graphs of at most so many arcs every row is solved until it is proved or tied."
+    )
 
 
 class DegreeWeightSettings(Settings):

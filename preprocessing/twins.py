@@ -1,7 +1,7 @@
 """Twin nodes: pairs with the same neighbours, each other apart.
 
 Exchanging two twins leaves the graph as it is, so every other node's row of S gives them one score. The proof of a
-top-K set needs to know such exact ties: no push, however long, separates them.
+top-K set needs to know such exact ties: no push, however long, separates them. Weighted arcs must agree in weight.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ from numba import njit, types
 
 from preprocessing.bundle import IntArray, Topology
 
-__all__ = ["twin_classes"]
+__all__ = ["twin_leaders"]
 
-_INT64S = types.Array(types.int64, 1, "C", readonly=True)
+_INT64S, _FLOAT32S = (types.Array(number, 1, "C", readonly=True) for number in (types.int64, types.float32))
 _INTEGERS = [types.Array(integer, 1, "C", readonly=True) for integer in (types.int32, types.int64)]
+_ARCS = [(_INT64S, indices, _FLOAT32S) for indices in _INTEGERS]
 
 
-def twin_classes(topology: Topology) -> npt.NDArray[np.int64]:
-    """The class of every node, [N]: classes count from 0, and −1 marks a node without a twin.
+def twin_leaders(topology: Topology) -> IntArray:
+    """The first node of every node's class, [N], of the dtype of ``indices``; −1 marks a node without a twin.
 
     Nodes of equal neighbourhood hash are compared with the first of them, neighbour by neighbour: a collision of hashes
     can hide a twin but never invents one. O(arcs + N log N).
     """
     indptr, indices = np.asarray(topology.indptr), np.asarray(topology.indices)
+    weights = np.empty(0, dtype=np.float32) if topology.weights is None else np.asarray(topology.weights)
     open_hash = np.empty(topology.num_nodes, dtype=np.uint64)
     closed_hash = np.empty(topology.num_nodes, dtype=np.uint64)
-    _hash_neighborhoods(indptr, indices, open_hash, closed_hash)
-    classes = np.full(topology.num_nodes, -1, dtype=np.int64)
-    count = 0
+    _hash_neighborhoods(indptr, indices, weights, open_hash, closed_hash)
+    leaders = np.full(topology.num_nodes, -1, dtype=indices.dtype)
     for key in (open_hash, closed_hash):
-        count = _match(indptr, indices, key, np.argsort(key, kind="stable"), classes, count)
-    return classes
+        _match(indptr, indices, weights, key, np.argsort(key, kind="stable"), leaders)
+    return leaders
 
 
 @njit("uint64(uint64)", nogil=True, cache=True)
@@ -44,18 +45,18 @@ def _mix(value: np.uint64) -> np.uint64:
     return z ^ (z >> np.uint64(31))
 
 
-@njit(
-    [types.void(_INT64S, indices, types.uint64[::1], types.uint64[::1]) for indices in _INTEGERS],
-    nogil=True,
-    cache=True,
-)
+@njit([types.void(*arcs, types.uint64[::1], types.uint64[::1]) for arcs in _ARCS], nogil=True, cache=True)
 def _hash_neighborhoods(
     indptr: npt.NDArray[np.int64],
     indices: IntArray,
+    weights: npt.NDArray[np.float32],
     open_hash: npt.NDArray[np.uint64],
     closed_hash: npt.NDArray[np.uint64],
 ) -> None:
-    """Sums of mixed neighbours, without the node and with it: sets in any order, so equal sets have equal hashes."""
+    """Sums of mixed neighbours, without the node and with it: sets in any order, so equal sets have equal hashes.
+
+    Closed twins may differ in the weights of one arc, the one between them, so weights stay out of the hash.
+    """
     for node in range(len(indptr) - 1):
         total = np.uint64(0)
         for place in range(indptr[node], indptr[node + 1]):
@@ -64,8 +65,10 @@ def _hash_neighborhoods(
         closed_hash[node] = total + _mix(np.uint64(node))
 
 
-@njit([types.boolean(_INT64S, indices, types.int64, types.int64) for indices in _INTEGERS], nogil=True, cache=True)
-def _are_twins(indptr: npt.NDArray[np.int64], indices: IntArray, a: int, b: int) -> bool:
+@njit([types.boolean(*arcs, types.int64, types.int64) for arcs in _ARCS], nogil=True, cache=True)
+def _are_twins(
+    indptr: npt.NDArray[np.int64], indices: IntArray, weights: npt.NDArray[np.float32], a: int, b: int
+) -> bool:
     """Whether the ascending neighbourhoods of a and b are equal once a and b themselves are left out."""
     i, j = indptr[a], indptr[b]
     if indptr[a + 1] - i != indptr[b + 1] - j:
@@ -77,7 +80,7 @@ def _are_twins(indptr: npt.NDArray[np.int64], indices: IntArray, a: int, b: int)
             j += 1
         if i == indptr[a + 1] or j == indptr[b + 1]:
             return bool(i == indptr[a + 1] and j == indptr[b + 1])
-        if indices[i] != indices[j]:
+        if indices[i] != indices[j] or (len(weights) > 0 and weights[i] != weights[j]):
             return False
         i += 1
         j += 1
@@ -85,8 +88,8 @@ def _are_twins(indptr: npt.NDArray[np.int64], indices: IntArray, a: int, b: int)
 
 @njit(
     [
-        types.int64(_INT64S, indices, types.uint64[::1], types.int64[::1], types.int64[::1], types.int64)
-        for indices in _INTEGERS
+        types.void(*arcs, types.uint64[::1], types.int64[::1], types.Array(arcs[1].dtype, 1, "C"))
+        for arcs in _ARCS
     ],
     nogil=True,
     cache=True,
@@ -94,19 +97,27 @@ def _are_twins(indptr: npt.NDArray[np.int64], indices: IntArray, a: int, b: int)
 def _match(
     indptr: npt.NDArray[np.int64],
     indices: IntArray,
+    weights: npt.NDArray[np.float32],
     key: npt.NDArray[np.uint64],
     order: npt.NDArray[np.int64],
-    classes: npt.NDArray[np.int64],
-    count: int,
-) -> int:
-    """Number the classes among the runs of equal keys in ``order``, from ``count`` on; the answer is the new count."""
+    leaders: IntArray,
+) -> None:
+    """Find the classes among the runs of equal keys in ``order``, whose nodes ascend within a run.
+
+    A run of one neighbourhood may hold several classes where weights differ: each node not yet placed leads the next.
+    """
     first = 0
-    for place in range(1, len(order)):
-        if key[order[place]] != key[order[first]]:
-            first = place
-        elif _are_twins(indptr, indices, order[first], order[place]):
-            if classes[order[first]] < 0:
-                classes[order[first]] = count
-                count += 1
-            classes[order[place]] = classes[order[first]]
-    return count
+    while first < len(order):
+        end = first + 1
+        while end < len(order) and key[order[end]] == key[order[first]]:
+            end += 1
+        for lead in range(first, min(end, first + 8)):
+            leader = order[lead]
+            if leaders[leader] >= 0:
+                continue
+            for place in range(lead + 1, end):
+                node = order[place]
+                if leaders[node] < 0 and _are_twins(indptr, indices, weights, leader, node):
+                    leaders[leader] = leader
+                    leaders[node] = leader
+        first = end

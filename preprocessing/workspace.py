@@ -1,4 +1,4 @@
-"""What the push kernels read, write and work in: flat arrays, gathered in named tuples that numba understands."""
+"""What the PPR kernels read, write and work in: flat arrays, gathered in named tuples that numba understands."""
 
 from __future__ import annotations
 
@@ -9,56 +9,76 @@ import numpy.typing as npt
 from numba import from_dtype, types
 
 from preprocessing.bundle import IntArray, Topology
+from preprocessing.hubs import kept_arcs
 from preprocessing.settings import PprSettings
-from preprocessing.twins import twin_classes
+from preprocessing.twins import twin_leaders
 
-__all__ = [
-    "ARCS_TYPES",
-    "ROWS_TYPE",
-    "RULE_TYPE",
-    "TRAITS_TYPE",
-    "WORKSPACE_TYPE",
-    "Arcs",
-    "Rows",
-    "Rule",
-    "Traits",
-    "Workspace",
-]
+__all__ = ["ARCS_TYPES", "EMPTY", "FLOAT32S", "ROWS_TYPE", "RULE_TYPE", "WORKSPACE_TYPE", "Arcs", "Rows", "Rule", "Workspace"]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
 
-NODE = np.dtype([("residual", np.float64), ("degree", np.float64)])
-"""Mass left to push, and degree in A with its self-loop: 16 bytes, so that a neighbour costs one cache line."""
+RECORD = np.dtype([("residual", np.float64), ("degree", np.float64), ("estimate", np.float64), ("node", np.int64)])
+"""Mass left to push, weighted degree with the self-loop, mass settled, and whose record it is: half a cache line."""
+EMPTY = -1
+GOLDEN = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio: multiplicative hashing spreads neighbouring numbers best (Knuth, vol. 3, 6.4)."""
+DENSE_NODES = 1 << 22
+"""Up to here every node has a record of its own; above, the records follow the nodes touched."""
+FIRST_SLOTS = 1 << 16
+LISTED_HUBS = 1024
 
 
 class Arcs(NamedTuple):
-    """The undirected adjacency in CSR."""
+    """The undirected graph as the kernels read it.
+
+    ``weights[place & weight_mask]`` is the weight of an arc: an unweighted graph stores a single 1 and a mask of 0.
+    ``degree`` [N] is the weighted degree with the self-loop, ``least_degree`` the least of a node with a neighbour.
+    ``twin_leader`` [N] is the first node of a twin class, −1 without a twin. ``by_degree`` lists the rows of greatest
+    degree, descending. A node among ``hubs`` [H] walks only the arcs ``kept_indices``, ``kept_weights`` [H · cap].
+    """
 
     indptr: Int64Array
     indices: IntArray
-
-    @classmethod
-    def of(cls, topology: Topology) -> Arcs:
-        """Views of the topology's arrays."""
-        return cls(_read_only(topology.indptr), _read_only(topology.indices))
-
-
-class Traits(NamedTuple):
-    """What a proof needs to know of the nodes: twin class of each (−1: no twin), and rows by descending degree, [N]."""
-
-    twin_class: Int64Array
+    weights: npt.NDArray[np.float32]
+    weight_mask: int
+    degree: Float64Array
+    least_degree: float
+    twin_leader: IntArray
     by_degree: Int64Array
+    hubs: Int64Array
+    kept_indices: IntArray
+    kept_weights: npt.NDArray[np.float32]
 
     @classmethod
-    def of(cls, topology: Topology) -> Traits:
-        """O(arcs + N log N)."""
-        by_degree = np.argsort(-topology.degrees(), kind="stable")
-        return cls(_read_only(twin_classes(topology)), _read_only(by_degree))
+    def of(cls, topology: Topology, settings: PprSettings) -> Arcs:
+        """Views of the topology's arrays, and what is derived from them: O(arcs + N log N)."""
+        weighted = topology.weights is not None
+        weights = topology.weights if weighted else np.ones(1, dtype=np.float32)
+        degree = topology.strengths().astype(np.float64) + float(settings.self_loops)
+        connected = topology.degrees() > 0
+        listed = min(LISTED_HUBS, topology.num_nodes)
+        hubs, kept_indices, kept_weights = kept_arcs(topology, settings.hub_cap)
+        return cls(
+            _read_only(topology.indptr),
+            _read_only(topology.indices),
+            _read_only(weights),
+            -1 if weighted else 0,
+            _read_only(degree),
+            float(degree.min(where=connected, initial=np.inf)),
+            _read_only(twin_leaders(topology)),
+            _read_only(_largest(degree, listed)),
+            _read_only(hubs),
+            _read_only(kept_indices),
+            _read_only(kept_weights),
+        )
 
 
 class Rule(NamedTuple):
-    """What a row is, and what it may cost. ``self_loop`` is the weight of A's diagonal, 0 or 1."""
+    """What a row is, and what it may cost. ``self_loop`` is the weight of A's diagonal, 0 or 1.
+
+    A row that costs more than ``patience`` edge visits is left to the block solver.
+    """
 
     teleport: float
     self_loop: float
@@ -66,9 +86,10 @@ class Rule(NamedTuple):
     epsilon: float
     epsilon_floor: float
     edge_budget: int
+    patience: int
 
     @classmethod
-    def of(cls, settings: PprSettings) -> Rule:
+    def of(cls, settings: PprSettings, patience: int = np.iinfo(np.int64).max) -> Rule:
         """The settings as the kernels take them."""
         return cls(
             settings.teleport,
@@ -76,35 +97,47 @@ class Rule(NamedTuple):
             settings.include_self,
             settings.epsilon,
             settings.epsilon_floor,
-            settings.edge_budget,
+            np.iinfo(np.int64).max if settings.edge_budget is None else settings.edge_budget,
+            patience,
         )
 
 
 class Workspace(NamedTuple):
-    """One thread's memory, about 40 bytes a node; between rows residuals, estimates and twin scores are zero.
+    """One thread's memory: a hash table of records, its slots a power of two in number.
 
-    ``nodes`` [N] and ``estimate`` [N] are masses. ``queue`` is a ring, its size the first power of two above N;
-    ``touched`` [N+1] has a slot to spare, so that the kernel can write first and decide afterwards.
+    Node v is at home in slot ``v · multiplier >> shift``. A dense table has a slot a node, the multiplier 1 and no
+    shift, so that every node is always at home and none is ever claimed or evicted: the same kernel serves both.
+    ``shared`` [slots] is the best score of a twin class, at its leader. ``queue`` [slots] is a ring of slots;
+    ``touched`` [slots + 1] has one to spare, so that the kernel can write first and decide afterwards.
     """
 
-    nodes: npt.NDArray[np.void]
-    estimate: Float64Array
+    records: npt.NDArray[np.void]
+    shared: Float64Array
     queue: Int64Array
     touched: Int64Array
-    twin_score: Float64Array
+    multiplier: np.uint64
+    shift: np.uint64
+    dense: bool
 
     @classmethod
-    def of(cls, arcs: Arcs, traits: Traits, rule: Rule) -> Workspace:
-        """A clean workspace."""
-        size = len(arcs.indptr) - 1
-        nodes = np.zeros(size, dtype=NODE)
-        nodes["degree"] = np.diff(arcs.indptr) + rule.self_loop
+    def of(cls, arcs: Arcs, touched: int = FIRST_SLOTS // 2, dense_nodes: int = DENSE_NODES) -> Workspace:
+        """A clean workspace that has room for ``touched`` nodes."""
+        size = len(arcs.degree)
+        dense = size <= dense_nodes or 2 * touched >= size
+        bits = max(size - 1, 1).bit_length() if dense else max(2 * touched - 1, 1).bit_length()
+        records = np.zeros(1 << bits, dtype=RECORD)
+        records["node"] = EMPTY
+        if dense:
+            records["node"][:size] = np.arange(size)
+            records["degree"][:size] = arcs.degree
         return cls(
-            nodes,
-            np.zeros(size),
-            np.empty(1 << size.bit_length(), dtype=np.int64),
-            np.empty(size + 1, dtype=np.int64),
-            np.zeros(int(traits.twin_class.max(initial=-1)) + 1),
+            records,
+            np.zeros(1 << bits),
+            np.empty(1 << bits, dtype=np.int64),
+            np.empty((1 << bits) + 1, dtype=np.int64),
+            np.uint64(1 if dense else GOLDEN),
+            np.uint64(0 if dense else 64 - bits),
+            dense,
         )
 
 
@@ -113,7 +146,9 @@ class Rows(NamedTuple):
 
     ``neighbors`` [R, K] and ``scores`` [R, K], largest first, equal scores by row number; −1 and 0 past ``counts`` [R].
     A score is a lower bound of its entry of S, and short of it by ``error`` [R] at most. ``gap`` [R]: no node left out
-    beats one kept by more; ``exact`` [R]: gap ≤ 0, so the set is a true top-K. ``visits`` [R]: neighbours looked at.
+    beats one kept by more; ``exact`` [R]: gap ≤ 0, so the set is a true top-K. ``tied`` [R]: the K-th place is a tie of
+    twins, or one within the resolution of float32, so another set is as good. ``capped`` [R]: a hub walked only some of
+    its arcs, or the budget ended the row. ``visits`` [R]: neighbours looked at.
     """
 
     neighbors: Int64Array
@@ -122,6 +157,8 @@ class Rows(NamedTuple):
     exact: npt.NDArray[np.bool_]
     gap: Float64Array
     error: Float64Array
+    tied: npt.NDArray[np.bool_]
+    capped: npt.NDArray[np.bool_]
     visits: Int64Array
 
     @classmethod
@@ -134,20 +171,24 @@ class Rows(NamedTuple):
             np.zeros(size, dtype=np.bool_),
             np.zeros(size),
             np.zeros(size),
+            np.zeros(size, dtype=np.bool_),
+            np.zeros(size, dtype=np.bool_),
             np.zeros(size, dtype=np.int64),
         )
 
     def part(self, first: int, last: int) -> Rows:
         """Views of the rows from ``first`` up to ``last``."""
-        return Rows(
-            self.neighbors[first:last],
-            self.scores[first:last],
-            self.counts[first:last],
-            self.exact[first:last],
-            self.gap[first:last],
-            self.error[first:last],
-            self.visits[first:last],
-        )
+        return Rows(*(array[first:last] for array in self))
+
+
+def _largest(values: Float64Array, count: int) -> Int64Array:
+    """The places of the ``count`` largest values, descending, equal ones by place."""
+    if count < len(values):
+        least = np.partition(values, len(values) - count)[len(values) - count]
+        places = np.flatnonzero(values >= least)
+    else:
+        places = np.arange(len(values))
+    return places[np.argsort(-values[places], kind="stable")][:count]
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -157,11 +198,26 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
-_I8, _F8 = types.int64, types.float64
-_INT64S, _INT32S = (types.Array(integer, 1, "C", readonly=True) for integer in (_I8, types.int32))
+_I8, _F8, _U8 = types.int64, types.float64, types.uint64
+_INT64S, _INT32S, FLOAT32S, _FLOAT64S = (
+    types.Array(number, 1, "C", readonly=True) for number in (_I8, types.int32, types.float32, _F8)
+)
 _named = types.BaseTuple.from_types
-ARCS_TYPES = [_named((_INT64S, indices), Arcs) for indices in (_INT32S, _INT64S)]
-TRAITS_TYPE = _named((_INT64S, _INT64S), Traits)
-RULE_TYPE = _named((_F8, _F8, types.boolean, _F8, _F8, _I8), Rule)
-WORKSPACE_TYPE = _named((from_dtype(NODE)[::1], _F8[::1], _I8[::1], _I8[::1], _F8[::1]), Workspace)
-ROWS_TYPE = _named((_I8[:, ::1], _F8[:, ::1], types.int32[::1], types.boolean[::1], _F8[::1], _F8[::1], _I8[::1]), Rows)
+ARCS_TYPES = [
+    _named(
+        (_INT64S, indices, FLOAT32S, _I8, _FLOAT64S, _F8, indices, _INT64S, _INT64S, indices, FLOAT32S),
+        Arcs,
+    )
+    for indices in (_INT32S, _INT64S)
+]
+RULE_TYPE = _named((_F8, _F8, types.boolean, _F8, _F8, _I8, _I8), Rule)
+WORKSPACE_TYPE = _named(
+    (from_dtype(RECORD)[::1], _F8[::1], _I8[::1], _I8[::1], _U8, _U8, types.boolean), Workspace
+)
+ROWS_TYPE = _named(
+    (
+        _I8[:, ::1], _F8[:, ::1], types.int32[::1], types.boolean[::1], _F8[::1], _F8[::1], types.boolean[::1],
+        types.boolean[::1], _I8[::1],
+    ),
+    Rows,
+)

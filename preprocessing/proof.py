@@ -1,0 +1,261 @@
+"""The top-K of a row that is known but for a residual, and the proof of it.
+
+S is positive semidefinite and S√d = √d, so with ρ = max |R_v|/√d_v, M = Σ|R_v|√d_v and L = ‖R‖₂
+
+    |(S·R)_j| ≤ ρ√d_j,    |(S·R)_j| ≤ S_jj·M/√d_j,    |(S·R)_j| ≤ √S_jj·L,    S_jj ≤ (1 + (1−t)·T_jj)/(2−t).
+
+The second counts walks that reach j at all and then return to it; the last bounds an integral over the spectrum, which
+lies in [−1, 1] with mean T_jj. The three hold for T·S·R too, hence a push's S·R = tR + (1−t)T·S·R lies between tR, to
+which a self-loop adds, and tR plus 1−t times the least of them. A score is Ŝ and the half of one more push: a lower
+bound.
+
+Rounding: an operation on masses is off by at most 2^-53·√d_i, a mass of δ moves no entry of S by more than δ/√d_j, and
+every row counts its operations.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit, types
+
+from preprocessing.workspace import (
+    ARCS_TYPES,
+    EMPTY,
+    ROWS_TYPE,
+    RULE_TYPE,
+    WORKSPACE_TYPE,
+    Arcs,
+    Rows,
+    Rule,
+    Workspace,
+)
+
+__all__ = ["BOUNDS_TYPE", "ROUNDING", "SPENT", "STATE_TYPE", "SUM_INFLATION", "Bounds", "State", "measure", "prove"]
+
+OPERATIONS_A_VISIT, OPERATIONS_A_PUSH = 2, 6
+ROUNDING = 2.0**-52
+"""Twice the unit roundoff, for the second-order terms and the few operations that turn masses into scores."""
+SUM_INFLATION = 1 + 2.0**-20
+"""More than the relative error of a sum of 2^32 positive float64 terms (ρ, M, L)."""
+SPENT = 1e-300
+"""The residual of a pushed node: lost in any sum, yet not zero, which means untouched."""
+TIE = 2.0**-24
+"""Scores are stored as float32: what differs by less, relatively, is a tie."""
+
+
+class State(NamedTuple):
+    """Where the work on one row stands. ``lost`` is the mass that capped hubs kept back, ``lost_rho`` its density."""
+
+    source: int
+    touched: int
+    visits: int
+    pushes: int
+    lost: float
+    lost_rho: float
+    full: bool
+
+
+class Bounds(NamedTuple):
+    """The norms of R that bound S·R. ``slack``/√d_j covers rounding at j; ``closed``: nothing untouched is in reach.
+
+    S lies above a score by at most ``factor`` times the least bound. ``walked`` is the self-loop that the score has
+    walked already, so that ρ√d comes in by the other neighbours alone.
+    """
+
+    rho: float
+    mass: float
+    norm: float
+    slack: float
+    factor: float
+    walked: float
+    closed: bool
+
+
+_I8, _F8, _BOOL = types.int64, types.float64, types.boolean
+STATE_TYPE = types.BaseTuple.from_types((_I8, _I8, _I8, _I8, _F8, _F8, _BOOL), State)
+BOUNDS_TYPE = types.BaseTuple.from_types((_F8, _F8, _F8, _F8, _F8, _F8, _BOOL), Bounds)
+
+
+@njit([(WORKSPACE_TYPE, RULE_TYPE, _I8)], nogil=True, cache=True)
+def _score(work: Workspace, rule: Rule, slot: int) -> float:
+    """Ŝ of the node and the half of one more push of it."""
+    residual, degree = work.records[slot].residual, work.records[slot].degree
+    half = rule.teleport * degree * residual / (degree - (1 - rule.teleport) * rule.self_loop)
+    return float((work.records[slot].estimate + half) / np.sqrt(degree))
+
+
+@njit([(WORKSPACE_TYPE, _I8)], nogil=True, cache=True)
+def _slot_of(work: Workspace, node: int) -> int:
+    """Where the node's record is, −1 for a node without one."""
+    slot = np.uint64(node) * work.multiplier >> work.shift
+    while work.records[slot].node != node:
+        if work.records[slot].node == EMPTY:
+            return -1
+        slot = (slot + np.uint64(1)) & np.uint64(len(work.records) - 1)
+    return np.int64(slot)
+
+
+@njit([(arcs, _I8, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def _class(arcs: Arcs, source: int, node: int) -> int:
+    """The node's twin class as seen from the source, which is nobody's twin in its own row."""
+    return -1 if node == source else int(arcs.twin_leader[node])
+
+
+@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _I8, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def _shared_score(arcs: Arcs, work: Workspace, rule: Rule, source: int, slot: int) -> float:
+    """The best score among the node and its twins: their entries of S are equal, but for the source's own."""
+    score = _score(work, rule, slot)
+    leader = _class(arcs, source, work.records[slot].node)
+    place = _slot_of(work, leader) if leader >= 0 else -1
+    return float(max(score, work.shared[place]) if place >= 0 else score)
+
+
+@njit([(WORKSPACE_TYPE, RULE_TYPE, BOUNDS_TYPE, _I8)], nogil=True, cache=True)
+def _width(work: Workspace, rule: Rule, bounds: Bounds, slot: int) -> float:
+    """How far S may lie above the node's score, rounding apart."""
+    degree, damping = work.records[slot].degree, 1 - rule.teleport
+    root = np.sqrt(degree)
+    diagonal = (1 + damping * rule.self_loop / degree) / (1 + damping)
+    others = (degree - bounds.walked) / (degree - damping * bounds.walked)
+    least = min(bounds.rho * root * others, diagonal * bounds.mass / root, bounds.norm * np.sqrt(diagonal))
+    return float(bounds.factor * least)
+
+
+@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def measure(arcs: Arcs, work: Workspace, rule: Rule, state: State) -> Bounds:
+    """The norms of what a push has left, and of what capped hubs kept back."""
+    rho, mass, square = 0.0, 0.0, 0.0
+    closed = state.lost == 0
+    for place in range(state.touched):
+        slot = work.touched[place]
+        residual, degree = work.records[slot].residual, work.records[slot].degree
+        rho = max(rho, residual / degree)
+        mass += residual
+        square += residual * residual / degree
+        # When every node touched has been pushed, every neighbour is touched: the component is whole.
+        closed &= work.records[slot].estimate > 0.0
+    norm = np.sqrt(square) + np.sqrt(state.lost * state.lost_rho)
+    operations = OPERATIONS_A_VISIT * state.visits + OPERATIONS_A_PUSH * state.pushes
+    return Bounds(
+        (rho + state.lost_rho) * SUM_INFLATION,
+        (mass + state.lost) * SUM_INFLATION,
+        norm * SUM_INFLATION,
+        ROUNDING * operations * np.sqrt(arcs.degree[state.source]),
+        1 - rule.teleport,
+        rule.self_loop,
+        closed,
+    )
+
+
+@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _I8, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def _share(arcs: Arcs, work: Workspace, rule: Rule, source: int, touched: int) -> None:
+    """Leave the best score of every twin class touched at its leader."""
+    for place in range(touched):
+        slot = work.touched[place]
+        leader = _class(arcs, source, work.records[slot].node)
+        at = _slot_of(work, leader) if leader >= 0 else -1
+        if at >= 0:
+            work.shared[at] = max(work.shared[at], _score(work, rule, slot))
+
+
+@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _I8, _I8, ROWS_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def _select(arcs: Arcs, work: Workspace, rule: Rule, source: int, touched: int, rows: Rows, row: int) -> None:
+    """The K best of the nodes touched, best first, equal ones by row number."""
+    neighbors, scores = rows.neighbors[row], rows.scores[row]
+    count, top_k = 0, len(neighbors)
+    for place in range(touched):
+        slot = work.touched[place]
+        node = work.records[slot].node
+        if count == top_k and arcs.twin_leader[node] < 0:
+            # Most nodes end here: no root, no division, and a push never adds more than the residual.
+            most = (work.records[slot].estimate + work.records[slot].residual) * SUM_INFLATION
+            if most * most < scores[-1] * scores[-1] * work.records[slot].degree:
+                continue
+        if node == source and not rule.include_self:
+            continue
+        score = _shared_score(arcs, work, rule, source, slot)
+        rank = count
+        while rank > 0 and (scores[rank - 1] < score or (scores[rank - 1] == score and neighbors[rank - 1] > node)):
+            rank -= 1
+        if rank < top_k:
+            count = min(count + 1, top_k)
+            for behind in range(count - 1, rank, -1):
+                neighbors[behind], scores[behind] = neighbors[behind - 1], scores[behind - 1]
+            neighbors[rank], scores[rank] = node, score
+    rows.counts[row] = count
+
+
+@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, BOUNDS_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def _highest_untouched(arcs: Arcs, work: Workspace, rule: Rule, bounds: Bounds) -> float:
+    """The most that S can be at a node that no push has reached: each bound at the degree that is worst for it."""
+    if bounds.closed:
+        return 0.0
+    place = 0
+    while place < len(arcs.by_degree):
+        slot = _slot_of(work, arcs.by_degree[place])
+        if slot < 0 or work.records[slot].residual == 0.0:
+            break
+        place += 1
+    if place == len(arcs.degree):
+        return 0.0
+    degree, damping = arcs.degree[arcs.by_degree[min(place, len(arcs.by_degree) - 1)]], 1 - rule.teleport
+    diagonal = (1 + damping * rule.self_loop / arcs.least_degree) / (1 + damping)
+    least = min(bounds.rho * np.sqrt(degree), np.sqrt(bounds.rho * diagonal * bounds.mass))
+    slack = bounds.slack / np.sqrt(arcs.least_degree)
+    return float(bounds.factor * min(least, bounds.norm * np.sqrt(diagonal)) + slack)
+
+
+@njit(
+    [(arcs, WORKSPACE_TYPE, RULE_TYPE, _I8, _I8, BOUNDS_TYPE, ROWS_TYPE, _I8) for arcs in ARCS_TYPES],
+    nogil=True,
+    cache=True,
+)
+def prove(
+    arcs: Arcs, work: Workspace, rule: Rule, source: int, touched: int, bounds: Bounds, rows: Rows, row: int
+) -> None:
+    """Select the row's K best, take the rounding off their scores, and find its gap, its error and its tie.
+
+    Twins of the last node kept have its very score: those left out need only stay below the other nodes kept. With
+    fewer than K nodes kept nothing touched is left out, and what is untouched has a score of zero to beat.
+    """
+    _share(arcs, work, rule, source, touched)
+    _select(arcs, work, rule, source, touched, rows, row)
+    neighbors, scores, count = rows.neighbors[row], rows.scores[row], rows.counts[row]
+    full = count == len(neighbors)
+    last, last_score, split = -1, 0.0, -1
+    if full:
+        last, last_score = neighbors[-1], scores[-1]
+        split = _class(arcs, source, last)
+    error, lowest, lowest_other = 0.0, np.inf, np.inf
+    for rank in range(count):
+        slot = _slot_of(work, neighbors[rank])
+        slack = bounds.slack / np.sqrt(work.records[slot].degree)
+        error = max(error, _width(work, rule, bounds, slot) + 2 * slack)
+        scores[rank] = max(scores[rank] - slack, 0.0)
+        lowest = min(lowest, scores[rank])
+        if split < 0 or _class(arcs, source, neighbors[rank]) != split:
+            lowest_other = min(lowest_other, scores[rank])
+    highest, highest_twin = _highest_untouched(arcs, work, rule, bounds), -np.inf
+    if full:
+        for place in range(touched):
+            slot = work.touched[place]
+            node, degree = work.records[slot].node, work.records[slot].degree
+            reach = bounds.factor * bounds.rho * degree + bounds.slack
+            most = (work.records[slot].estimate + work.records[slot].residual + reach) * SUM_INFLATION
+            if most * most <= highest * highest * degree or (node == source and not rule.include_self):
+                continue
+            shared = _shared_score(arcs, work, rule, source, slot)
+            if shared > last_score or (shared == last_score and node <= last):
+                continue
+            upper = _score(work, rule, slot) + _width(work, rule, bounds, slot) + bounds.slack / np.sqrt(degree)
+            if split >= 0 and _class(arcs, source, node) == split:
+                highest_twin = max(highest_twin, upper)
+            else:
+                highest = max(highest, upper)
+        gap = max(highest - lowest, highest_twin - lowest_other)
+    else:
+        gap = highest
+    rows.gap[row], rows.error[row], rows.exact[row] = gap, error, gap <= 0
+    rows.tied[row] = highest_twin > -np.inf or (full and 0 < gap <= TIE * last_score)
