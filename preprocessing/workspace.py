@@ -20,6 +20,7 @@ Float64Array = npt.NDArray[np.float64]
 
 RECORD = np.dtype([("residual", np.float64), ("degree", np.float64), ("estimate", np.float64), ("node", np.int64)])
 """Mass left to push, weighted degree with the self-loop, mass settled, and whose record it is: half a cache line."""
+CACHE_LINE = 64
 EMPTY = -1
 GOLDEN = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio: multiplicative hashing spreads neighbouring numbers best (Knuth, vol. 3, 6.4)."""
@@ -125,7 +126,7 @@ class Workspace(NamedTuple):
         size = len(arcs.degree)
         dense = size <= dense_nodes or 2 * touched >= size
         bits = max(size - 1, 1).bit_length() if dense else max(2 * touched - 1, 1).bit_length()
-        records = np.zeros(1 << bits, dtype=RECORD)
+        records = _aligned(1 << bits)
         records["node"] = EMPTY
         if dense:
             records["node"][:size] = np.arange(size)
@@ -179,6 +180,13 @@ class Rows(NamedTuple):
     def part(self, first: int, last: int) -> Rows:
         """Views of the rows from ``first`` up to ``last``."""
         return Rows(*(array[first:last] for array in self))
+
+
+def _aligned(slots: int) -> npt.NDArray[np.void]:
+    """Zeroed records none of which lies across two cache lines."""
+    room = np.zeros(slots * RECORD.itemsize + CACHE_LINE, dtype=np.uint8)
+    first = -room.ctypes.data % CACHE_LINE
+    return room[first : first + slots * RECORD.itemsize].view(RECORD)
 
 
 def _largest(values: Float64Array, count: int) -> Int64Array:
