@@ -3,7 +3,8 @@
 Row i of S solves (I − (1−t)T)x = t·e_i. The spectrum of (1−t)T lies in [−(1−t), 1−t], so the Chebyshev semi-iteration
 (Golub and Varga, 1961)
 
-    x_{k+1} = ω_{k+1}(b + (1−t)T·x_k − x_{k−1}) + x_{k−1},    ω_1 = 1,  ω_2 = 1/(1 − (1−t)²/2),  ω_{k+1} = 1/(1 − (1−t)²ω_k/4)
+    x_{k+1} = ω_{k+1}(b + (1−t)T·x_k − x_{k−1}) + x_{k−1}
+    ω_1 = 1,    ω_2 = 1/(1 − (1−t)²/2),    ω_{k+1} = 1/(1 − (1−t)²ω_k/4)
 
 shrinks the error by .56 a sweep at t = 0.15, where plain iteration has .85. A sweep reads a neighbour's values of all
 eight rows in one cache line. The residual r = b − (I − (1−t)T)x of a vector says what it lacks: row i = x + S·r/t,
@@ -23,7 +24,17 @@ from numba import njit, types
 
 from preprocessing.proof import BOUNDS_TYPE, ROUNDING, SPENT, SUM_INFLATION, Bounds, prove
 from preprocessing.push import NO_PATIENCE, clean, isolated_row, push_row
-from preprocessing.workspace import ARCS_TYPES, ROWS_TYPE, RULE_TYPE, WORKSPACE_TYPE, Arcs, Rows, Rule, Workspace
+from preprocessing.workspace import (
+    ARCS_TYPES,
+    ROWS_TYPE,
+    RULE_TYPE,
+    SOURCES,
+    WORKSPACE_TYPE,
+    Arcs,
+    Rows,
+    Rule,
+    Workspace,
+)
 
 __all__ = ["LANES", "Block", "solve_rows"]
 
@@ -114,7 +125,9 @@ def _settle(work: Workspace, rule: Rule, block: Block, lane: int, bounds: Bounds
     return touched
 
 
-@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _BLOCK, _I8, _I8, ROWS_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
+@njit(
+    [(arcs, WORKSPACE_TYPE, RULE_TYPE, _BLOCK, _I8, _I8, ROWS_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True
+)
 def _check(arcs: Arcs, work: Workspace, rule: Rule, block: Block, lane: int, source: int, rows: Rows, row: int) -> None:
     """Prove what can be proved of the lane's current vector by the norms of its residual."""
     inflation = SUM_INFLATION / rule.teleport
@@ -132,16 +145,18 @@ def _check(arcs: Arcs, work: Workspace, rule: Rule, block: Block, lane: int, sou
     clean(work, touched)
 
 
-@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _BLOCK, _I8, ROWS_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
-def solve_rows(arcs: Arcs, work: Workspace, rule: Rule, block: Block, first: int, rows: Rows) -> None:
-    """Fill ``rows``, which start at node ``first``: each by push while ``rule.patience`` lasts, then in a lane."""
-    size, damping = len(rows.counts), 1 - rule.teleport
+@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _BLOCK, SOURCES, ROWS_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def solve_rows(
+    arcs: Arcs, work: Workspace, rule: Rule, block: Block, sources: npt.NDArray[np.int64], rows: Rows
+) -> None:
+    """Fill ``rows``, those of ``sources``: each by push while ``rule.patience`` lasts, then in a lane."""
+    size, damping = len(sources), 1 - rule.teleport
     occupant, sweeps, omega = np.full(LANES, -1), np.zeros(LANES, dtype=np.int64), np.ones(LANES)
     waiting, busy = 0, 0
     while waiting < size or busy > 0:
         for lane in range(LANES):
             while occupant[lane] < 0 and waiting < size:
-                source = first + waiting
+                source = sources[waiting]
                 if arcs.indptr[source] == arcs.indptr[source + 1]:
                     isolated_row(rule, source, rows, waiting)
                 else:
@@ -164,7 +179,7 @@ def solve_rows(arcs: Arcs, work: Workspace, rule: Rule, block: Block, first: int
         for lane in range(LANES):
             row = occupant[lane]
             if row >= 0:
-                _check(arcs, work, rule, measured, lane, first + row, rows, row)
+                _check(arcs, work, rule, measured, lane, sources[row], rows, row)
                 rows.visits[row] += SWEEPS_A_CHECK * len(arcs.indices)
                 if rows.exact[row] or rows.tied[row] or sweeps[lane] >= MOST_SWEEPS:
                     occupant[lane] = -1

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Mapping
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -15,18 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from preprocessing.artifact import build, fingerprint, finished
-from preprocessing.bundle import PPR, Bundle, Topology
+from preprocessing.bundle import PPR, Bundle
 from preprocessing.degree_weights import write_degree_weights
 from preprocessing.parts import fixed_lists, part_name, part_ranges, write_part
-from preprocessing.push import push_rows
-from preprocessing.settings import PprSettings, PreprocessSettings, Settings
+from preprocessing.row_solver import RowSolver
+from preprocessing.settings import PreprocessSettings, Settings
 from preprocessing.stage import Emitter
-from preprocessing.workspace import Arcs, Rows, Rule, Traits, Workspace
+from preprocessing.workspace import Rows
 
 __all__ = ["preprocess"]
-
-CHUNK_ROWS = 16
-"""Rows a thread takes at a time: short enough that a stop is prompt and no thread waits long for another's hub."""
 
 
 class _Spec(Settings):
@@ -42,8 +37,6 @@ def preprocess(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     """
     request = _Spec.model_validate(spec)
     bundle, settings = Bundle(request.bundle), request.settings
-    if bundle.symmetric.weights is not None:
-        emitter.warning("weights_ignored", f"{bundle.path}: PPR walks every edge alike, whatever its weight")
     weights = write_degree_weights(bundle, settings.degree_weights, settings.shard_rows, emitter)
     rows = _write_rows(bundle, settings, emitter)
     return {
@@ -64,11 +57,11 @@ def _write_rows(bundle: Bundle, settings: PreprocessSettings, emitter: Emitter) 
         done = bundle.num_nodes - sum(ranges[number][1] - ranges[number][0] for number in missing)
         emitter.progress(done, bundle.num_nodes, "nodes")
         if missing:
-            with _Pushers(bundle.symmetric, ppr, settings.threads or os.cpu_count() or 1) as pushers:
+            with RowSolver(bundle.symmetric, ppr, settings.threads or os.cpu_count() or 1) as solver:
                 for number in missing:
                     first, end = ranges[number]
                     rows = Rows.empty(end - first, ppr.top_k)
-                    for chunk in pushers.fill(first, rows):
+                    for chunk in solver.fill(first, rows):
                         done += chunk
                         emitter.progress(done, bundle.num_nodes, "nodes")
                     write_part(made.path, number, _table(first, rows, bundle.num_nodes))
@@ -82,41 +75,6 @@ def _write_rows(bundle: Bundle, settings: PreprocessSettings, emitter: Emitter) 
             },
             replace=True,
         )
-
-
-class _Pushers:
-    """Threads that fill rows of S, each with a workspace of its own; a row's bits do not depend on who fills it."""
-
-    def __init__(self, topology: Topology, settings: PprSettings, threads: int) -> None:
-        self._arcs, self._traits, self._rule = Arcs.of(topology), Traits.of(topology), Rule.of(settings)
-        self._idle: SimpleQueue[Workspace] = SimpleQueue()
-        for _ in range(threads):
-            self._idle.put(Workspace.of(self._arcs, self._traits, self._rule))
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="push")
-
-    def __enter__(self) -> _Pushers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def fill(self, first: int, rows: Rows) -> Iterator[int]:
-        """Fill ``rows`` with the rows from node ``first`` on; yields the number of rows done, chunk by chunk."""
-        size = len(rows.counts)
-        chunks = [(start, min(start + CHUNK_ROWS, size)) for start in range(0, size, CHUNK_ROWS)]
-        futures = {
-            self._pool.submit(self._push, first + start, rows.part(start, end)): end - start for start, end in chunks
-        }
-        for future in as_completed(futures):
-            future.result()
-            yield futures[future]
-
-    def _push(self, first: int, rows: Rows) -> None:
-        workspace = self._idle.get()
-        try:
-            push_rows(self._arcs, self._traits, workspace, self._rule, first, rows)
-        finally:
-            self._idle.put(workspace)
 
 
 def _table(first: int, rows: Rows, num_nodes: int) -> pa.Table:
@@ -137,6 +95,8 @@ def _table(first: int, rows: Rows, num_nodes: int) -> pa.Table:
             "exact": rows.exact,
             "gap": _round(rows.gap, down=False),
             "error": _round(rows.error + lost, down=False),
+            "tied": rows.tied,
+            "capped": rows.capped,
         }
     )
 

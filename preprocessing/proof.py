@@ -88,13 +88,13 @@ def _score(work: Workspace, rule: Rule, slot: int) -> float:
 
 @njit([(WORKSPACE_TYPE, _I8)], nogil=True, cache=True)
 def _slot_of(work: Workspace, node: int) -> int:
-    """Where the node's record is, −1 for a node without one."""
+    """Where the node's record is, −1 for a node that nothing has touched."""
     slot = np.uint64(node) * work.multiplier >> work.shift
     while work.records[slot].node != node:
         if work.records[slot].node == EMPTY:
             return -1
         slot = (slot + np.uint64(1)) & np.uint64(len(work.records) - 1)
-    return np.int64(slot)
+    return np.int64(slot) if work.records[slot].residual > 0.0 else -1
 
 
 @njit([(arcs, _I8, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
@@ -143,8 +143,9 @@ def measure(arcs: Arcs, work: Workspace, rule: Rule, state: State) -> Bounds:
         (mass + state.lost) * SUM_INFLATION,
         norm * SUM_INFLATION,
         ROUNDING * operations * np.sqrt(arcs.degree[state.source]),
-        1 - rule.teleport,
-        rule.self_loop,
+        # The half push of a score is of the residual alone, not of what was lost.
+        1 - rule.teleport if state.lost == 0 else 1.0,
+        rule.self_loop if state.lost == 0 else 0.0,
         closed,
     )
 
@@ -193,10 +194,7 @@ def _highest_untouched(arcs: Arcs, work: Workspace, rule: Rule, bounds: Bounds) 
     if bounds.closed:
         return 0.0
     place = 0
-    while place < len(arcs.by_degree):
-        slot = _slot_of(work, arcs.by_degree[place])
-        if slot < 0 or work.records[slot].residual == 0.0:
-            break
+    while place < len(arcs.by_degree) and _slot_of(work, arcs.by_degree[place]) >= 0:
         place += 1
     if place == len(arcs.degree):
         return 0.0
@@ -258,4 +256,4 @@ def prove(
     else:
         gap = highest
     rows.gap[row], rows.error[row], rows.exact[row] = gap, error, gap <= 0
-    rows.tied[row] = highest_twin > -np.inf or (full and 0 < gap <= TIE * last_score)
+    rows.tied[row] = full and gap <= TIE * last_score and (gap > 0 or highest_twin > -np.inf)

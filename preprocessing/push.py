@@ -23,6 +23,7 @@ from preprocessing.workspace import (
     FLOAT32S,
     ROWS_TYPE,
     RULE_TYPE,
+    SOURCES,
     WORKSPACE_TYPE,
     Arcs,
     Rows,
@@ -166,15 +167,15 @@ def isolated_row(rule: Rule, source: int, rows: Rows, row: int) -> None:
         rows.gap[row] = -rows.scores[row, 0] if rows.scores.shape[1] == 1 else 0.0
 
 
-@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _I8, ROWS_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
-def push_rows(arcs: Arcs, work: Workspace, rule: Rule, first: int, rows: Rows, done: int) -> int:
-    """Fill ``rows``, which start at node ``first``, from the ``done``-th on; returns how many are done.
+@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, SOURCES, ROWS_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def push_rows(arcs: Arcs, work: Workspace, rule: Rule, sources: npt.NDArray[np.int64], rows: Rows, done: int) -> int:
+    """Fill ``rows``, those of ``sources``, from the ``done``-th on; returns how many are done.
 
     Fewer than all are done when the workspace has no room for the next. The same arguments give the same bits,
     whatever the size of the workspace.
     """
-    for row in range(done, len(rows.counts)):
-        source = first + row
+    for row in range(done, len(sources)):
+        source = sources[row]
         if arcs.indptr[source] == arcs.indptr[source + 1]:
             isolated_row(rule, source, rows, row)
             continue
@@ -182,4 +183,4 @@ def push_rows(arcs: Arcs, work: Workspace, rule: Rule, first: int, rows: Rows, d
         clean(work, state.touched)
         if status == NO_ROOM:
             return row
-    return len(rows.counts)
+    return len(sources)

@@ -174,7 +174,7 @@ class PprSettings(Settings):
     self_loops: bool = Field(True, description="Add self-loops to A first, as GDC does.")
     include_self: bool = Field(True, description="Keep the node itself among its K.")
     epsilon: float = Field(1e-4, gt=0, lt=1, description="First push threshold, in units of sqrt(degree).")
-    epsilon_floor: float = Field(1e-7, gt=0, lt=1, description="Threshold below which an unproved row stays unproved.")
+    epsilon_floor: float = Field(1e-6, gt=0, lt=1, description="Threshold below which an unproved row stays unproved.")
     edge_budget: int | None = Field(
         None, ge=1, description="Edge visits a row may cost before it stays unproved; default: the floor ends it."
     )
@@ -182,8 +182,15 @@ class PprSettings(Settings):
         None, ge=1, description="Neighbours that a node of more passes its mass to; default: all of them."
     )
     exact_arcs: int = Field(
-        1_000_000, ge=0, description="On graphs of at most so many arcs every row is solved until it is proved or tied."
+        1_000_000,
+        ge=0,
+        description="On graphs of at most so many arcs rows without a cap or budget are solved until proved or tied.",
     )
+
+    @property
+    def capped(self) -> bool:
+        """Whether rows may end before their proof for what they cost."""
+        return self.edge_budget is not None or self.hub_cap is not None
 
 
 class DegreeWeightSettings(Settings):

@@ -14,6 +14,8 @@ from preprocessing.bundle import IntArray, Topology
 
 __all__ = ["twin_leaders"]
 
+LEADERS = 8
+
 _INT64S, _FLOAT32S = (types.Array(number, 1, "C", readonly=True) for number in (types.int64, types.float32))
 _INTEGERS = [types.Array(integer, 1, "C", readonly=True) for integer in (types.int32, types.int64)]
 _ARCS = [(_INT64S, indices, _FLOAT32S) for indices in _INTEGERS]
@@ -29,7 +31,7 @@ def twin_leaders(topology: Topology) -> IntArray:
     weights = np.empty(0, dtype=np.float32) if topology.weights is None else np.asarray(topology.weights)
     open_hash = np.empty(topology.num_nodes, dtype=np.uint64)
     closed_hash = np.empty(topology.num_nodes, dtype=np.uint64)
-    _hash_neighborhoods(indptr, indices, weights, open_hash, closed_hash)
+    _hash_neighborhoods(indptr, indices, open_hash, closed_hash)
     leaders = np.full(topology.num_nodes, -1, dtype=indices.dtype)
     for key in (open_hash, closed_hash):
         _match(indptr, indices, weights, key, np.argsort(key, kind="stable"), leaders)
@@ -45,18 +47,14 @@ def _mix(value: np.uint64) -> np.uint64:
     return z ^ (z >> np.uint64(31))
 
 
-@njit([types.void(*arcs, types.uint64[::1], types.uint64[::1]) for arcs in _ARCS], nogil=True, cache=True)
+@njit([types.void(*arcs[:2], types.uint64[::1], types.uint64[::1]) for arcs in _ARCS], nogil=True, cache=True)
 def _hash_neighborhoods(
     indptr: npt.NDArray[np.int64],
     indices: IntArray,
-    weights: npt.NDArray[np.float32],
     open_hash: npt.NDArray[np.uint64],
     closed_hash: npt.NDArray[np.uint64],
 ) -> None:
-    """Sums of mixed neighbours, without the node and with it: sets in any order, so equal sets have equal hashes.
-
-    Closed twins may differ in the weights of one arc, the one between them, so weights stay out of the hash.
-    """
+    """Sums of mixed neighbours, without the node and with it: sets in any order, so equal sets have equal hashes."""
     for node in range(len(indptr) - 1):
         total = np.uint64(0)
         for place in range(indptr[node], indptr[node + 1]):
@@ -87,10 +85,7 @@ def _are_twins(
 
 
 @njit(
-    [
-        types.void(*arcs, types.uint64[::1], types.int64[::1], types.Array(arcs[1].dtype, 1, "C"))
-        for arcs in _ARCS
-    ],
+    [types.void(*arcs, types.uint64[::1], types.int64[::1], types.Array(arcs[1].dtype, 1, "C")) for arcs in _ARCS],
     nogil=True,
     cache=True,
 )
@@ -104,14 +99,15 @@ def _match(
 ) -> None:
     """Find the classes among the runs of equal keys in ``order``, whose nodes ascend within a run.
 
-    A run of one neighbourhood may hold several classes where weights differ: each node not yet placed leads the next.
+    A run of one neighbourhood holds several classes where weights differ. The first ``LEADERS`` of its nodes may lead
+    one, so that a run costs no more than its length: a class past them stays unfound, and its ties unproved.
     """
     first = 0
     while first < len(order):
         end = first + 1
         while end < len(order) and key[order[end]] == key[order[first]]:
             end += 1
-        for lead in range(first, min(end, first + 8)):
+        for lead in range(first, min(end, first + LEADERS)):
             leader = order[lead]
             if leaders[leader] >= 0:
                 continue

@@ -13,7 +13,19 @@ from preprocessing.hubs import kept_arcs
 from preprocessing.settings import PprSettings
 from preprocessing.twins import twin_leaders
 
-__all__ = ["ARCS_TYPES", "EMPTY", "FLOAT32S", "ROWS_TYPE", "RULE_TYPE", "WORKSPACE_TYPE", "Arcs", "Rows", "Rule", "Workspace"]
+__all__ = [
+    "ARCS_TYPES",
+    "EMPTY",
+    "FLOAT32S",
+    "ROWS_TYPE",
+    "RULE_TYPE",
+    "SOURCES",
+    "WORKSPACE_TYPE",
+    "Arcs",
+    "Rows",
+    "Rule",
+    "Workspace",
+]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
@@ -24,7 +36,7 @@ CACHE_LINE = 64
 EMPTY = -1
 GOLDEN = 0x9E3779B97F4A7C15
 """2^64 over the golden ratio: multiplicative hashing spreads neighbouring numbers best (Knuth, vol. 3, 6.4)."""
-DENSE_NODES = 1 << 22
+DENSE_NODES = 1 << 19
 """Up to here every node has a record of its own; above, the records follow the nodes touched."""
 FIRST_SLOTS = 1 << 16
 LISTED_HUBS = 1024
@@ -121,10 +133,10 @@ class Workspace(NamedTuple):
     dense: bool
 
     @classmethod
-    def of(cls, arcs: Arcs, touched: int = FIRST_SLOTS // 2, dense_nodes: int = DENSE_NODES) -> Workspace:
+    def of(cls, arcs: Arcs, touched: int = FIRST_SLOTS // 2, dense_nodes: int | None = None) -> Workspace:
         """A clean workspace that has room for ``touched`` nodes."""
         size = len(arcs.degree)
-        dense = size <= dense_nodes or 2 * touched >= size
+        dense = size <= (DENSE_NODES if dense_nodes is None else dense_nodes) or 2 * touched >= size
         bits = max(size - 1, 1).bit_length() if dense else max(2 * touched - 1, 1).bit_length()
         records = _aligned(1 << bits)
         records["node"] = EMPTY
@@ -211,6 +223,7 @@ _INT64S, _INT32S, FLOAT32S, _FLOAT64S = (
     types.Array(number, 1, "C", readonly=True) for number in (_I8, types.int32, types.float32, _F8)
 )
 _named = types.BaseTuple.from_types
+SOURCES = _INT64S
 ARCS_TYPES = [
     _named(
         (_INT64S, indices, FLOAT32S, _I8, _FLOAT64S, _F8, indices, _INT64S, _INT64S, indices, FLOAT32S),
@@ -219,13 +232,18 @@ ARCS_TYPES = [
     for indices in (_INT32S, _INT64S)
 ]
 RULE_TYPE = _named((_F8, _F8, types.boolean, _F8, _F8, _I8, _I8), Rule)
-WORKSPACE_TYPE = _named(
-    (from_dtype(RECORD)[::1], _F8[::1], _I8[::1], _I8[::1], _U8, _U8, types.boolean), Workspace
-)
+WORKSPACE_TYPE = _named((from_dtype(RECORD)[::1], _F8[::1], _I8[::1], _I8[::1], _U8, _U8, types.boolean), Workspace)
 ROWS_TYPE = _named(
     (
-        _I8[:, ::1], _F8[:, ::1], types.int32[::1], types.boolean[::1], _F8[::1], _F8[::1], types.boolean[::1],
-        types.boolean[::1], _I8[::1],
+        _I8[:, ::1],
+        _F8[:, ::1],
+        types.int32[::1],
+        types.boolean[::1],
+        _F8[::1],
+        _F8[::1],
+        types.boolean[::1],
+        types.boolean[::1],
+        _I8[::1],
     ),
     Rows,
 )

@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 from preprocessing.artifact import build, fingerprint
 from preprocessing.bundle import BUNDLE, Bundle, Topology
 from preprocessing.push import push_rows
+from preprocessing.row_solver import RowSolver
 from preprocessing.settings import PprSettings
-from preprocessing.workspace import Arcs, Rows, Rule, Traits, Workspace
+from preprocessing.workspace import Arcs, Rows, Rule, Workspace
 
 Edges = list[tuple[int, int]]
 Matrix = npt.NDArray[np.float64]
+ROUNDING = 1e-13
+"""Of the dense inverse, whose condition is at most 2/t."""
+TIE = 2.0**-24
 
 NAMED: dict[str, tuple[int, Edges]] = {
     "one node": (1, []),
@@ -81,8 +85,26 @@ def real_adjacency(file: Path) -> sp.csr_array:
     return adjacency(matrix.shape[0], list(zip(rows.tolist(), columns.tolist(), strict=True)))
 
 
+def weighted(matrix: sp.csr_array, seed: int) -> sp.csr_array:
+    """The same edges with a weight each, some of them equal."""
+    upper = sp.triu(matrix).tocoo()
+    weights = np.random.default_rng(seed).choice([0.25, 1, 1.5, 7, 1e3], len(upper.data))
+    half = sp.coo_array((weights, (upper.row, upper.col)), matrix.shape)
+    whole = (half + half.T).tocsr()
+    whole.sort_indices()
+    return whole
+
+
 def topology(matrix: sp.csr_array, dtype: type[np.integer] = np.int32) -> Topology:
-    return Topology(matrix.indptr.astype(np.int64), matrix.indices.astype(dtype))
+    weights = None if (matrix.data == 1).all() else matrix.data.astype(np.float32)
+    return Topology(matrix.indptr.astype(np.int64), matrix.indices.astype(dtype), weights)
+
+
+def sources_of(*nodes: int) -> npt.NDArray[np.int64]:
+    """Row numbers as the kernels take them."""
+    array = np.array(nodes, dtype=np.int64)
+    array.flags.writeable = False
+    return array
 
 
 def dense_ppr(matrix: sp.csr_array, teleport: float, self_loops: bool) -> Matrix:
@@ -94,11 +116,45 @@ def dense_ppr(matrix: sp.csr_array, teleport: float, self_loops: bool) -> Matrix
     return teleport * np.linalg.inv(np.eye(len(A)) - (1 - teleport) * T)
 
 
+def check_claims(rows: Rows, S: Matrix, rule: PprSettings) -> None:
+    """Everything that a row says of itself, against the dense matrix."""
+    for source, truth in enumerate(S):
+        count = int(rows.counts[source])
+        kept, scores = rows.neighbors[source, :count], rows.scores[source, :count]
+        assert (rows.neighbors[source, count:] == -1).all()
+        assert (rows.scores[source, count:] == 0).all()
+        assert len(set(kept.tolist())) == count
+        assert rule.include_self or source not in kept
+        assert (np.diff(scores) <= ROUNDING).all()
+        short = truth[kept] - scores
+        assert (short >= -ROUNDING).all()
+        assert (short <= rows.error[source] + ROUNDING).all()
+        omitted = np.setdiff1d(np.arange(len(truth)), kept if rule.include_self else [*kept, source])
+        worst_kept = truth[kept].min(initial=np.inf) if count == rule.top_k else 0.0
+        beaten_by = truth[omitted].max(initial=0.0) - worst_kept
+        assert beaten_by <= max(rows.gap[source], 0.0) + ROUNDING
+        assert rows.exact[source] == (rows.gap[source] <= 0)
+        if rows.tied[source]:
+            assert count == rule.top_k
+            assert beaten_by >= -TIE * worst_kept - 2 * rows.error[source] - ROUNDING
+        if rows.exact[source]:
+            assert beaten_by <= ROUNDING
+            assert count == min(rule.top_k, np.count_nonzero(truth > ROUNDING) - (not rule.include_self))
+
+
 def push_all(graph: Topology, settings: PprSettings) -> Rows:
     """Every row, in one thread."""
-    arcs, traits, rule = Arcs.of(graph), Traits.of(graph), Rule.of(settings)
+    arcs, rule = Arcs.of(graph, settings), Rule.of(settings)
     rows = Rows.empty(graph.num_nodes, settings.top_k)
-    push_rows(arcs, traits, Workspace.of(arcs, traits, rule), rule, 0, rows)
+    assert push_rows(arcs, Workspace.of(arcs), rule, sources_of(*range(graph.num_nodes)), rows, 0) == graph.num_nodes
+    return rows
+
+
+def fill(graph: Topology, settings: PprSettings, first: int = 0, end: int | None = None) -> Rows:
+    """The rows of a range of nodes as the stage makes them."""
+    rows = Rows.empty((graph.num_nodes if end is None else end) - first, settings.top_k)
+    with RowSolver(graph, settings, 2) as solver:
+        assert sum(solver.fill(first, rows)) == len(rows.counts)
     return rows
 
 

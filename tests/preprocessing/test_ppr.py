@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ppr_cases import adjacency, dense_ppr, push_all, random_adjacency, topology, write_bundle
+from ppr_cases import adjacency, dense_ppr, fill, random_adjacency, topology, write_bundle
 
 from preprocessing import artifact
 from preprocessing import parts as parts_module
@@ -66,7 +66,7 @@ def test_parts_hold_the_rows_of_the_kernel_rounded_outwards(tmp_path: Path) -> N
     assert table.schema.field("scores").type == pa.list_(pa.float32(), 4)
     assert table.schema.field("count").type == pa.int32()
     assert table["node"].to_pylist() == list(range(300))
-    rows = push_all(topology(MATRIX), PprSettings(top_k=4))
+    rows = fill(topology(MATRIX), PprSettings(top_k=4))
     assert [set(row) for row in table["neighbors"].to_pylist()] == [set(row) for row in rows.neighbors.tolist()]
     assert table["count"].to_pylist() == rows.counts.tolist()
     assert table["exact"].to_pylist() == rows.exact.tolist()
@@ -74,6 +74,8 @@ def test_parts_hold_the_rows_of_the_kernel_rounded_outwards(tmp_path: Path) -> N
     assert (scores <= rows.scores).all()
     assert scores == pytest.approx(rows.scores, rel=1e-6)
     assert (table["gap"].to_numpy() >= rows.gap).all()
+    assert table["tied"].to_pylist() == rows.tied.tolist()
+    assert table["capped"].to_pylist() == [False] * 300
     truth = np.take_along_axis(dense_ppr(MATRIX, 0.15, True), np.array(table["neighbors"].to_pylist()), axis=1)
     short = np.where(np.array(table["neighbors"].to_pylist()) >= 0, truth - scores, 0)
     assert (short.max(axis=1) <= table["error"].to_numpy() + 1e-13).all()

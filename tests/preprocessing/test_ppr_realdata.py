@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ppr_cases import dense_ppr, push_all, real_adjacency, topology
+from ppr_cases import dense_ppr, fill, real_adjacency, topology
 from torch_geometric.transforms import GDC
 from torch_geometric.utils import add_self_loops
 
@@ -23,7 +23,7 @@ def test_every_row_against_the_dense_inverse(
     matrix = real_adjacency(real_data / f"{name}.npz")
     S = dense_ppr(matrix, 0.15, True)
     rule = PprSettings(top_k=16)
-    rows = push_all(topology(matrix), rule)
+    rows = fill(topology(matrix), rule)
     present = rows.neighbors >= 0
     truth = np.where(present, np.take_along_axis(S, rows.neighbors, axis=1), 0.0)
     assert (truth - rows.scores >= -1e-13).all()
@@ -34,12 +34,11 @@ def test_every_row_against_the_dense_inverse(
     right = np.abs(-np.sort(-truth, axis=1) - ranked).max(axis=1) < 1e-12
     assert right[rows.exact].all()
     assert (rows.counts[rows.exact] == reachable[rows.exact]).all()
-    kept_enough = (truth >= ranked[np.arange(len(S)), reachable - 1][:, None] - 1e-12) & present
-    recall = kept_enough.sum() / reachable.sum()
     record_property("exact_share", float(rows.exact.mean()))
-    record_property("recall_at_16", float(recall))
-    assert rows.exact.mean() > 0.98
-    assert recall > 0.9999
+    assert (rows.exact | rows.tied).all()
+    # A tie within the resolution of float32 may be decided either way.
+    worst = np.where(present, truth, np.inf).min(axis=1)
+    assert (worst >= ranked[np.arange(len(S)), reachable - 1] * (1 - 2.0**-23)).all()
 
 
 def test_sets_are_those_of_gdc_up_to_ties(real_data: Path) -> None:
@@ -50,7 +49,7 @@ def test_sets_are_those_of_gdc_up_to_ties(real_data: Path) -> None:
     edge_index, weight = gdc.transition_matrix(edge_index, weight, size, "sym")
     theirs = gdc.diffusion_matrix_exact(edge_index, weight, size, method="ppr", alpha=0.15).double()
     best = theirs.topk(16, dim=1)
-    rows = push_all(topology(matrix), PprSettings(top_k=16))
+    rows = fill(topology(matrix), PprSettings(top_k=16))
     kept = torch.from_numpy(np.where(rows.neighbors >= 0, rows.neighbors, 0))
     scores = torch.where(torch.from_numpy(rows.neighbors >= 0), theirs.gather(1, kept), 0.0)
     # GDC inverts in float32, and rows with fewer than 16 nodes in reach are filled with its rounding noise.

@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from ppr_cases import NAMED, Edges, adjacency, graphs, topology
 
-from preprocessing.twins import twin_classes
+from preprocessing.twins import twin_leaders
 
 
 def check(graph: tuple[int, Edges]) -> None:
     """Two nodes share a class exactly when exchanging them leaves the adjacency as it is."""
     matrix = adjacency(*graph)
-    classes = twin_classes(topology(matrix))
+    classes = twin_leaders(topology(matrix))
     A = matrix.toarray()
     for a, b in combinations(range(len(A)), 2):
         order = np.arange(len(A))
@@ -32,6 +32,6 @@ def test_classes_of_special_graphs() -> None:
         check(graph)
 
 
-def test_classes_count_from_zero_and_leave_single_nodes_out() -> None:
+def test_a_class_is_known_by_its_first_node() -> None:
     star_with_a_tail = adjacency(6, [(0, 1), (0, 2), (0, 3), (3, 4), (4, 5)])
-    assert twin_classes(topology(star_with_a_tail)).tolist() == [-1, 0, 0, -1, -1, -1]
+    assert twin_leaders(topology(star_with_a_tail)).tolist() == [-1, 1, 1, -1, -1, -1]

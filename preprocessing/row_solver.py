@@ -1,0 +1,105 @@
+"""Threads that fill rows of S: by push, on small graphs by the block solver too, and twins by exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocessing.bundle import Topology
+from preprocessing.chebyshev import Block, solve_rows
+from preprocessing.push import push_rows
+from preprocessing.settings import PprSettings
+from preprocessing.twin_rows import copy_twin_rows, distinct_rows
+from preprocessing.workspace import Arcs, Rows, Rule, Workspace
+
+__all__ = ["RowSolver"]
+
+PUSHED_ROWS, SOLVED_ROWS = 16, 256
+"""Rows a thread takes at a time: few, that a stop is prompt and no thread waits long; more, to keep all lanes busy."""
+PATIENCE, LEAST_PATIENCE = 0.5, 20_000
+"""Edge visits that pushing may cost where the rest can be solved: a share of the arcs, yet all of a small component."""
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass
+class _Bench:
+    """What one thread works with; ``block`` is there on graphs small enough to be solved."""
+
+    work: Workspace
+    block: Block | None
+
+
+class RowSolver:
+    """Use it as a context manager. A row's bits depend on the graph, the settings and the range it is filled in."""
+
+    def __init__(self, topology: Topology, settings: PprSettings, threads: int) -> None:
+        """``topology`` is the undirected graph; O(arcs + N log N)."""
+        self._arcs, self._rule = Arcs.of(topology, settings), Rule.of(settings)
+        small = max(topology.num_arcs, topology.num_nodes) <= settings.exact_arcs
+        self._solved = small and not settings.capped
+        if self._solved:
+            # No threshold ends a row here: when pushing has cost what solving would, it is solved.
+            patience = max(round(PATIENCE * topology.num_arcs), LEAST_PATIENCE)
+            self._rule = self._rule._replace(patience=patience, epsilon_floor=0.0)
+        self._top_k = settings.top_k
+        self._idle: SimpleQueue[_Bench] = SimpleQueue()
+        for _ in range(threads):
+            self._idle.put(_Bench(Workspace.of(self._arcs), Block.of(topology.num_nodes) if self._solved else None))
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rows")
+
+    def __enter__(self) -> RowSolver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def fill(self, first: int, rows: Rows) -> Iterator[int]:
+        """Fill ``rows`` with the rows from node ``first`` on; yields how many more are done, chunk by chunk.
+
+        Of the twins among them one is computed and the others are its copies.
+        """
+        nodes = np.arange(first, first + len(rows.counts))
+        leaders = np.asarray(self._arcs.twin_leader)
+        sources, place = distinct_rows(nodes, leaders)
+        copies = np.bincount(place, minlength=len(sources))
+        computed = Rows.empty(len(sources), rows.neighbors.shape[1])
+        for begin, end in self._chunks(sources, computed):
+            yield int(copies[begin:end].sum())
+        copy_twin_rows(nodes, leaders, sources, place, computed, rows)
+
+    def solve(self, sources: Int64Array) -> Rows:
+        """The rows of ``sources``, each computed for itself."""
+        rows = Rows.empty(len(sources), self._top_k)
+        for _ in self._chunks(sources, rows):
+            continue
+        return rows
+
+    def _chunks(self, sources: Int64Array, rows: Rows) -> Iterator[tuple[int, int]]:
+        size, step = len(sources), SOLVED_ROWS if self._solved else PUSHED_ROWS
+        sources = sources.view()
+        sources.flags.writeable = False
+        futures = {}
+        for begin in range(0, size, step):
+            end = min(begin + step, size)
+            futures[self._pool.submit(self._fill, sources[begin:end], rows.part(begin, end))] = begin, end
+        for future in as_completed(futures):
+            future.result()
+            yield futures[future]
+
+    def _fill(self, sources: Int64Array, rows: Rows) -> None:
+        bench = self._idle.get()
+        try:
+            if bench.block is not None:
+                solve_rows(self._arcs, bench.work, self._rule, bench.block, sources, rows)
+                return
+            done = 0
+            while (done := push_rows(self._arcs, bench.work, self._rule, sources, rows, done)) < len(sources):
+                bench.work = Workspace.of(self._arcs, touched=len(bench.work.records))
+        finally:
+            self._idle.put(bench)

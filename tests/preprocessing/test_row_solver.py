@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ppr_cases import (
+    NAMED,
+    Edges,
+    adjacency,
+    check_claims,
+    dense_ppr,
+    fill,
+    push_all,
+    random_adjacency,
+    topology,
+    twin_graphs,
+    weighted,
+)
+
+from preprocessing.settings import PprSettings
+
+
+@settings(deadline=None, max_examples=100)
+@given(twin_graphs(), st.integers(1, 5), st.booleans(), st.sampled_from([0, 10**6]), st.sampled_from([None, 1]))
+def test_twins_rows_are_exchanged(
+    graph: tuple[int, Edges], top_k: int, include_self: bool, exact_arcs: int, seed: int | None
+) -> None:
+    matrix = adjacency(*graph) if seed is None else weighted(adjacency(*graph), seed)
+    rule = PprSettings(top_k=top_k, include_self=include_self, exact_arcs=exact_arcs)
+    rows, own = fill(topology(matrix), rule), push_all(topology(matrix), rule)
+    check_claims(rows, dense_ppr(matrix, 0.15, True), rule)
+    assert np.sort(rows.neighbors, axis=1).tolist() == np.sort(own.neighbors, axis=1).tolist()
+    assert rows.tied.tolist() == own.tied.tolist()
+
+
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("top_k", [1, 3, 12])
+def test_special_graphs(name: str, top_k: int) -> None:
+    matrix = adjacency(*NAMED[name])
+    rule = PprSettings(top_k=top_k)
+    rows = fill(topology(matrix), rule)
+    check_claims(rows, dense_ppr(matrix, 0.15, True), rule)
+    assert (rows.exact | rows.tied).all()
+
+
+def test_small_graphs_are_exact_and_what_bounds_the_cost_of_a_row_takes_that_away() -> None:
+    matrix = random_adjacency(3000, 12_000, seed=9)
+    coarse = {"top_k": 8, "epsilon": 1e-2, "epsilon_floor": 1e-2}
+    small = fill(topology(matrix), PprSettings(**coarse), 0, 300)
+    assert (small.exact | small.tied).all()
+    for bound in ({"exact_arcs": 0}, {"edge_budget": 10**9}, {"hub_cap": 2000}):
+        rows = fill(topology(matrix), PprSettings(**coarse, **bound), 0, 300)
+        assert (rows.exact | rows.tied).mean() < 0.5
+        assert rows.visits.max() < small.visits.max()
+
+
+def test_a_hub_of_most_nodes_makes_the_table_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("preprocessing.workspace.DENSE_NODES", 0)
+    matrix = adjacency(90_000, [(7, leaf) for leaf in range(80_000)])
+    rule = PprSettings(top_k=4, exact_arcs=0)
+    rows = fill(topology(matrix), rule, 0, 9)
+    assert rows.neighbors[7].tolist() == [7, 0, 1, 2]
+    assert rows.neighbors[8].tolist() == [8, 7, 0, 1]
+    assert rows.exact.all()
+    assert rows.tied.all()
+    d = 80_000.0
+    hub = 0.15 / (1 - 0.85 / d - 0.85**2 * (d - 1) / (2 * d) / (1 - 0.85 / 2))
+    assert rows.scores[7, 0] == pytest.approx(hub, abs=rows.error[7])
+    assert rows.error[7] < 1e-3
+
+
+def test_nodes_without_an_edge_have_themselves() -> None:
+    rows = fill(topology(adjacency(70, [])), PprSettings(top_k=2), 3)
+    assert rows.neighbors.tolist() == [[node, -1] for node in range(3, 70)]
+    assert rows.scores.tolist() == [[1.0, 0.0]] * 67
+    assert rows.exact.all()
