@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit, types
 
 from preprocessing.workspace import (
@@ -33,6 +34,9 @@ from preprocessing.workspace import (
 )
 
 __all__ = ["BOUNDS_TYPE", "ROUNDING", "SPENT", "STATE_TYPE", "SUM_INFLATION", "Bounds", "State", "measure", "prove"]
+
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
 
 OPERATIONS_A_VISIT, OPERATIONS_A_PUSH = 2, 6
 ROUNDING = 2.0**-52
@@ -150,42 +154,64 @@ def measure(arcs: Arcs, work: Workspace, rule: Rule, state: State) -> Bounds:
     )
 
 
-@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _I8, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
-def _share(arcs: Arcs, work: Workspace, rule: Rule, source: int, touched: int) -> None:
-    """Leave the best score of every twin class touched at its leader."""
-    for place in range(touched):
-        slot = work.touched[place]
-        leader = _class(arcs, source, work.records[slot].node)
-        at = _slot_of(work, leader) if leader >= 0 else -1
-        if at >= 0:
-            work.shared[at] = max(work.shared[at], _score(work, rule, slot))
+@njit([(WORKSPACE_TYPE, _I8, _F8)], nogil=True, cache=True)
+def _is_below(work: Workspace, slot: int, score: float) -> bool:
+    """Whether the node's own score is surely less: most nodes end here, without a root or a division.
+
+    A push never adds more than the residual.
+    """
+    most = (work.records[slot].estimate + work.records[slot].residual) * SUM_INFLATION
+    return bool(most * most < score * score * work.records[slot].degree)
+
+
+@njit([types.int32(_I8[::1], _F8[::1], types.int32, _I8, _F8)], nogil=True, cache=True)
+def _insert(neighbors: Int64Array, scores: Float64Array, count: int, node: int, score: float) -> int:
+    """Put the node in its place among the ``count`` best, equal ones by row number; returns the new count."""
+    rank = count
+    while rank > 0 and (scores[rank - 1] < score or (scores[rank - 1] == score and neighbors[rank - 1] > node)):
+        rank -= 1
+    if rank == len(neighbors):
+        return count
+    count = min(count + 1, len(neighbors))
+    for behind in range(count - 1, rank, -1):
+        neighbors[behind], scores[behind] = neighbors[behind - 1], scores[behind - 1]
+    neighbors[rank], scores[rank] = node, score
+    return np.int32(count)
 
 
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _I8, _I8, ROWS_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
 def _select(arcs: Arcs, work: Workspace, rule: Rule, source: int, touched: int, rows: Rows, row: int) -> None:
-    """The K best of the nodes touched, best first, equal ones by row number."""
+    """The K best of the nodes touched, best first, equal ones by row number; twins by the best of their scores.
+
+    First by their own scores alone: a twin class matters only if one of its nodes is among those.
+    """
     neighbors, scores = rows.neighbors[row], rows.scores[row]
-    count, top_k = 0, len(neighbors)
-    for place in range(touched):
-        slot = work.touched[place]
-        node = work.records[slot].node
-        if count == top_k and arcs.twin_leader[node] < 0:
-            # Most nodes end here: no root, no division, and a push never adds more than the residual.
-            most = (work.records[slot].estimate + work.records[slot].residual) * SUM_INFLATION
-            if most * most < scores[-1] * scores[-1] * work.records[slot].degree:
+    top_k, shared = len(neighbors), False
+    for by_class in (False, True):
+        if by_class:
+            least = scores[-1] if rows.counts[row] == top_k else 0.0
+            for place in range(touched):
+                slot = work.touched[place]
+                if not _is_below(work, slot, least):
+                    leader = _class(arcs, source, work.records[slot].node)
+                    at = _slot_of(work, leader) if leader >= 0 else -1
+                    if at >= 0:
+                        work.shared[at] = max(work.shared[at], _score(work, rule, slot))
+                        shared = True
+            if not shared:
+                break
+        count = np.int32(0)
+        for place in range(touched):
+            slot = work.touched[place]
+            node = work.records[slot].node
+            if node == source and not rule.include_self:
                 continue
-        if node == source and not rule.include_self:
-            continue
-        score = _shared_score(arcs, work, rule, source, slot)
-        rank = count
-        while rank > 0 and (scores[rank - 1] < score or (scores[rank - 1] == score and neighbors[rank - 1] > node)):
-            rank -= 1
-        if rank < top_k:
-            count = min(count + 1, top_k)
-            for behind in range(count - 1, rank, -1):
-                neighbors[behind], scores[behind] = neighbors[behind - 1], scores[behind - 1]
-            neighbors[rank], scores[rank] = node, score
-    rows.counts[row] = count
+            single = not by_class or arcs.twin_leader[node] < 0
+            if count == top_k and single and _is_below(work, slot, scores[-1]):
+                continue
+            score = _shared_score(arcs, work, rule, source, slot) if by_class else _score(work, rule, slot)
+            count = _insert(neighbors, scores, count, node, score)
+        rows.counts[row] = count
 
 
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, BOUNDS_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
@@ -218,7 +244,6 @@ def prove(
     Twins of the last node kept have its very score: those left out need only stay below the other nodes kept. With
     fewer than K nodes kept nothing touched is left out, and what is untouched has a score of zero to beat.
     """
-    _share(arcs, work, rule, source, touched)
     _select(arcs, work, rule, source, touched, rows, row)
     neighbors, scores, count = rows.neighbors[row], rows.scores[row], rows.counts[row]
     full = count == len(neighbors)

@@ -67,7 +67,7 @@ def test_a_hub_of_most_nodes_makes_the_table_grow(monkeypatch: pytest.MonkeyPatc
     d = 80_000.0
     hub = 0.15 / (1 - 0.85 / d - 0.85**2 * (d - 1) / (2 * d) / (1 - 0.85 / 2))
     assert rows.scores[7, 0] == pytest.approx(hub, abs=rows.error[7])
-    assert rows.error[7] < 1e-3
+    assert rows.error[7] < 0.05
 
 
 def test_nodes_without_an_edge_have_themselves() -> None:
