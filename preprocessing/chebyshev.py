@@ -22,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from preprocessing.proof import BOUNDS_TYPE, ROUNDING, SPENT, SUM_INFLATION, Bounds, prove
-from preprocessing.push import NO_PATIENCE, clean, isolated_row, push_row
+from preprocessing.local_ids import FIRST_BITS, bits_for, claim, forget
+from preprocessing.proof import BOUNDS_TYPE, ROUNDING, SPENT, SUM_INFLATION, Bounds, State, prove
+from preprocessing.push import NO_PATIENCE, isolated_row, push_row
 from preprocessing.workspace import (
     ARCS_TYPES,
     ROWS_TYPE,
@@ -102,27 +103,30 @@ def _enter(arcs: Arcs, work: Workspace, rule: Rule, block: Block, lane: int, sou
         block.current[node, lane] = 0.0
         block.target[node, lane] = 0.0
     for place in range(touched):
-        record = work.records[work.touched[place]]
+        record = work.records[place]
         block.current[record.node, lane] = (record.estimate + rule.teleport * record.residual) / record.degree
     block.target[source, lane] = rule.teleport / np.sqrt(arcs.degree[source])
 
 
-@njit([(WORKSPACE_TYPE, RULE_TYPE, _BLOCK, _I8, BOUNDS_TYPE)], nogil=True, cache=True)
-def _settle(work: Workspace, rule: Rule, block: Block, lane: int, bounds: Bounds) -> int:
-    """Write the lane's lower bounds into the workspace as if they were pushed and spent; returns how many there are."""
+@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _BLOCK, _I8, _I8, BOUNDS_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def _settle(arcs: Arcs, work: Workspace, rule: Rule, block: Block, lane: int, source: int, bounds: Bounds) -> State:
+    """Write the lane's lower bounds into the workspace as if they were pushed and spent."""
     touched, damping = 0, 1 - rule.teleport
-    for node in range(len(block.current)):
+    bits = bits_for(work, FIRST_BITS, len(arcs.degree))
+    for node in range(len(arcs.degree)):
         potential = block.current[node, lane]
         if potential != 0.0:
-            degree = work.records[node].degree
+            degree = arcs.degree[node]
             diagonal = (1 + damping * rule.self_loop / degree) / (1 + damping)
             root = np.sqrt(degree)
             width = min(bounds.rho * root, diagonal * bounds.mass / root, bounds.norm * np.sqrt(diagonal))
-            work.records[node].estimate = max(potential * degree - width * root, 0.0)
-            work.records[node].residual = SPENT
-            work.touched[touched] = node
+            work.records[touched].degree = degree
+            work.records[touched].estimate = max(potential * degree - width * root, 0.0)
+            work.records[touched].residual = SPENT
+            work.shared[touched] = 0.0
+            claim(work, bits, touched, node)
             touched += 1
-    return touched
+    return State(source, touched, bits, 0, 0, 0.0, 0.0, False)
 
 
 @njit(
@@ -140,9 +144,9 @@ def _check(arcs: Arcs, work: Workspace, rule: Rule, block: Block, lane: int, sou
         0.0,
         False,
     )
-    touched = _settle(work, rule, block, lane, bounds)
-    prove(arcs, work, rule, source, touched, bounds, rows, row)
-    clean(work, touched)
+    state = _settle(arcs, work, rule, block, lane, source, bounds)
+    prove(arcs, work, rule, state, bounds, rows, row)
+    forget(work, state.bits, state.touched)
 
 
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _BLOCK, SOURCES, ROWS_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
@@ -165,7 +169,7 @@ def solve_rows(
                         _enter(arcs, work, rule, block, lane, source, state.touched)
                         occupant[lane], sweeps[lane], omega[lane] = waiting, 0, 1.0
                         busy += 1
-                    clean(work, state.touched)
+                    forget(work, state.bits, state.touched)
                 waiting += 1
         if busy == 0:
             break

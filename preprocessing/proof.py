@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
+from preprocessing.local_ids import find
 from preprocessing.workspace import (
     ARCS_TYPES,
-    EMPTY,
     ROWS_TYPE,
     RULE_TYPE,
     WORKSPACE_TYPE,
@@ -50,10 +50,11 @@ TIE = 2.0**-24
 
 
 class State(NamedTuple):
-    """Where the work on one row stands. ``lost`` is the mass that capped hubs kept back, ``lost_rho`` its density."""
+    """Where the work on one row stands. ``bits``: size of the index. ``lost`` is the mass that capped hubs kept back, ``lost_rho`` its density."""
 
     source: int
     touched: int
+    bits: int
     visits: int
     pushes: int
     lost: float
@@ -78,27 +79,16 @@ class Bounds(NamedTuple):
 
 
 _I8, _F8, _BOOL = types.int64, types.float64, types.boolean
-STATE_TYPE = types.BaseTuple.from_types((_I8, _I8, _I8, _I8, _F8, _F8, _BOOL), State)
+STATE_TYPE = types.BaseTuple.from_types((_I8,) * 5 + (_F8, _F8, _BOOL), State)
 BOUNDS_TYPE = types.BaseTuple.from_types((_F8, _F8, _F8, _F8, _F8, _F8, _BOOL), Bounds)
 
 
 @njit([(WORKSPACE_TYPE, RULE_TYPE, _I8)], nogil=True, cache=True)
-def _score(work: Workspace, rule: Rule, slot: int) -> float:
+def _score(work: Workspace, rule: Rule, record: int) -> float:
     """Ŝ of the node and the half of one more push of it."""
-    residual, degree = work.records[slot].residual, work.records[slot].degree
+    residual, degree = work.records[record].residual, work.records[record].degree
     half = rule.teleport * degree * residual / (degree - (1 - rule.teleport) * rule.self_loop)
-    return float((work.records[slot].estimate + half) / np.sqrt(degree))
-
-
-@njit([(WORKSPACE_TYPE, _I8)], nogil=True, cache=True)
-def _slot_of(work: Workspace, node: int) -> int:
-    """Where the node's record is, −1 for a node that nothing has touched."""
-    slot = np.uint64(node) * work.multiplier >> work.shift
-    while work.records[slot].node != node:
-        if work.records[slot].node == EMPTY:
-            return -1
-        slot = (slot + np.uint64(1)) & np.uint64(len(work.records) - 1)
-    return np.int64(slot) if work.records[slot].residual > 0.0 else -1
+    return float((work.records[record].estimate + half) / np.sqrt(degree))
 
 
 @njit([(arcs, _I8, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
@@ -107,19 +97,25 @@ def _class(arcs: Arcs, source: int, node: int) -> int:
     return -1 if node == source else int(arcs.twin_leader[node])
 
 
-@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _I8, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
-def _shared_score(arcs: Arcs, work: Workspace, rule: Rule, source: int, slot: int) -> float:
+@njit([(arcs, WORKSPACE_TYPE, STATE_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def _leader(arcs: Arcs, work: Workspace, state: State, record: int) -> int:
+    """The record of the node that leads the twin class, −1 if there is none."""
+    leader = _class(arcs, state.source, work.records[record].node)
+    return find(work, state.bits, leader) if leader >= 0 else -1
+
+
+@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def _shared_score(arcs: Arcs, work: Workspace, rule: Rule, state: State, record: int) -> float:
     """The best score among the node and its twins: their entries of S are equal, but for the source's own."""
-    score = _score(work, rule, slot)
-    leader = _class(arcs, source, work.records[slot].node)
-    place = _slot_of(work, leader) if leader >= 0 else -1
-    return float(max(score, work.shared[place]) if place >= 0 else score)
+    score = _score(work, rule, record)
+    leader = _leader(arcs, work, state, record)
+    return float(max(score, work.shared[leader]) if leader >= 0 else score)
 
 
 @njit([(WORKSPACE_TYPE, RULE_TYPE, BOUNDS_TYPE, _I8)], nogil=True, cache=True)
-def _width(work: Workspace, rule: Rule, bounds: Bounds, slot: int) -> float:
+def _width(work: Workspace, rule: Rule, bounds: Bounds, record: int) -> float:
     """How far S may lie above the node's score, rounding apart."""
-    degree, damping = work.records[slot].degree, 1 - rule.teleport
+    degree, damping = work.records[record].degree, 1 - rule.teleport
     root = np.sqrt(degree)
     diagonal = (1 + damping * rule.self_loop / degree) / (1 + damping)
     others = (degree - bounds.walked) / (degree - damping * bounds.walked)
@@ -132,14 +128,13 @@ def measure(arcs: Arcs, work: Workspace, rule: Rule, state: State) -> Bounds:
     """The norms of what a push has left, and of what capped hubs kept back."""
     rho, mass, square = 0.0, 0.0, 0.0
     closed = state.lost == 0
-    for place in range(state.touched):
-        slot = work.touched[place]
-        residual, degree = work.records[slot].residual, work.records[slot].degree
+    for record in range(state.touched):
+        residual, degree = work.records[record].residual, work.records[record].degree
         rho = max(rho, residual / degree)
         mass += residual
         square += residual * residual / degree
         # When every node touched has been pushed, every neighbour is touched: the component is whole.
-        closed &= work.records[slot].estimate > 0.0
+        closed &= work.records[record].estimate > 0.0
     norm = np.sqrt(square) + np.sqrt(state.lost * state.lost_rho)
     operations = OPERATIONS_A_VISIT * state.visits + OPERATIONS_A_PUSH * state.pushes
     return Bounds(
@@ -155,72 +150,74 @@ def measure(arcs: Arcs, work: Workspace, rule: Rule, state: State) -> Bounds:
 
 
 @njit([(WORKSPACE_TYPE, _I8, _F8)], nogil=True, cache=True)
-def _is_below(work: Workspace, slot: int, score: float) -> bool:
+def _is_below(work: Workspace, record: int, score: float) -> bool:
     """Whether the node's own score is surely less: most nodes end here, without a root or a division.
 
     A push never adds more than the residual.
     """
-    most = (work.records[slot].estimate + work.records[slot].residual) * SUM_INFLATION
-    return bool(most * most < score * score * work.records[slot].degree)
+    most = (work.records[record].estimate + work.records[record].residual) * SUM_INFLATION
+    return bool(most * most < score * score * work.records[record].degree)
 
 
-@njit([types.int32(_I8[::1], _F8[::1], types.int32, _I8, _F8)], nogil=True, cache=True)
-def _insert(neighbors: Int64Array, scores: Float64Array, count: int, node: int, score: float) -> int:
-    """Put the node in its place among the ``count`` best, equal ones by row number; returns the new count."""
-    rank = count
-    while rank > 0 and (scores[rank - 1] < score or (scores[rank - 1] == score and neighbors[rank - 1] > node)):
+@njit([types.int32(WORKSPACE_TYPE, _I8[::1], _F8[::1], types.int32, _I8, _F8)], nogil=True, cache=True)
+def _insert(work: Workspace, kept: Int64Array, scores: Float64Array, count: int, record: int, score: float) -> int:
+    """Put the record in its place among the ``count`` best, equal ones by row number; returns the new count."""
+    rank, node = count, work.records[record].node
+    while rank > 0 and (
+        scores[rank - 1] < score or (scores[rank - 1] == score and work.records[kept[rank - 1]].node > node)
+    ):
         rank -= 1
-    if rank == len(neighbors):
+    if rank == len(kept):
         return count
-    count = min(count + 1, len(neighbors))
+    count = min(count + 1, len(kept))
     for behind in range(count - 1, rank, -1):
-        neighbors[behind], scores[behind] = neighbors[behind - 1], scores[behind - 1]
-    neighbors[rank], scores[rank] = node, score
+        kept[behind], scores[behind] = kept[behind - 1], scores[behind - 1]
+    kept[rank], scores[rank] = record, score
     return np.int32(count)
 
 
-@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _I8, _I8, ROWS_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
-def _select(arcs: Arcs, work: Workspace, rule: Rule, source: int, touched: int, rows: Rows, row: int) -> None:
-    """The K best of the nodes touched, best first, equal ones by row number; twins by the best of their scores.
+@njit(
+    [types.int32(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, _I8[::1], _F8[::1]) for arcs in ARCS_TYPES],
+    nogil=True,
+    cache=True,
+)
+def _select(arcs: Arcs, work: Workspace, rule: Rule, state: State, kept: Int64Array, scores: Float64Array) -> int:
+    """The K best records, best first, equal ones by row number, twins by the best of their scores; how many there are.
 
     First by their own scores alone: a twin class matters only if one of its nodes is among those.
     """
-    neighbors, scores = rows.neighbors[row], rows.scores[row]
-    top_k, shared = len(neighbors), False
-    for by_class in (False, True):
-        if by_class:
-            least = scores[-1] if rows.counts[row] == top_k else 0.0
-            for place in range(touched):
-                slot = work.touched[place]
-                if not _is_below(work, slot, least):
-                    leader = _class(arcs, source, work.records[slot].node)
-                    at = _slot_of(work, leader) if leader >= 0 else -1
-                    if at >= 0:
-                        work.shared[at] = max(work.shared[at], _score(work, rule, slot))
-                        shared = True
-            if not shared:
-                break
-        count = np.int32(0)
-        for place in range(touched):
-            slot = work.touched[place]
-            node = work.records[slot].node
-            if node == source and not rule.include_self:
-                continue
-            single = not by_class or arcs.twin_leader[node] < 0
-            if count == top_k and single and _is_below(work, slot, scores[-1]):
-                continue
-            score = _shared_score(arcs, work, rule, source, slot) if by_class else _score(work, rule, slot)
-            count = _insert(neighbors, scores, count, node, score)
-        rows.counts[row] = count
+    top_k, count = len(kept), np.int32(0)
+    for record in range(state.touched):
+        if count == top_k and _is_below(work, record, scores[-1]):
+            continue
+        if rule.include_self or work.records[record].node != state.source:
+            count = _insert(work, kept, scores, count, record, _score(work, rule, record))
+    least, shared = scores[-1] if count == top_k else 0.0, False
+    for record in range(state.touched):
+        if not _is_below(work, record, least):
+            leader = _leader(arcs, work, state, record)
+            if leader >= 0:
+                work.shared[leader] = max(work.shared[leader], _score(work, rule, record))
+                shared = True
+    if not shared:
+        return count
+    count = np.int32(0)
+    for record in range(state.touched):
+        node = work.records[record].node
+        if count == top_k and arcs.twin_leader[node] < 0 and _is_below(work, record, scores[-1]):
+            continue
+        if rule.include_self or node != state.source:
+            count = _insert(work, kept, scores, count, record, _shared_score(arcs, work, rule, state, record))
+    return count
 
 
-@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, BOUNDS_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
-def _highest_untouched(arcs: Arcs, work: Workspace, rule: Rule, bounds: Bounds) -> float:
+@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, BOUNDS_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def _highest_untouched(arcs: Arcs, work: Workspace, rule: Rule, state: State, bounds: Bounds) -> float:
     """The most that S can be at a node that no push has reached: each bound at the degree that is worst for it."""
     if bounds.closed:
         return 0.0
     place = 0
-    while place < len(arcs.by_degree) and _slot_of(work, arcs.by_degree[place]) >= 0:
+    while place < len(arcs.by_degree) and find(work, state.bits, arcs.by_degree[place]) >= 0:
         place += 1
     if place == len(arcs.degree):
         return 0.0
@@ -232,47 +229,45 @@ def _highest_untouched(arcs: Arcs, work: Workspace, rule: Rule, bounds: Bounds) 
 
 
 @njit(
-    [(arcs, WORKSPACE_TYPE, RULE_TYPE, _I8, _I8, BOUNDS_TYPE, ROWS_TYPE, _I8) for arcs in ARCS_TYPES],
+    [(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, BOUNDS_TYPE, ROWS_TYPE, _I8) for arcs in ARCS_TYPES],
     nogil=True,
     cache=True,
 )
-def prove(
-    arcs: Arcs, work: Workspace, rule: Rule, source: int, touched: int, bounds: Bounds, rows: Rows, row: int
-) -> None:
+def prove(arcs: Arcs, work: Workspace, rule: Rule, state: State, bounds: Bounds, rows: Rows, row: int) -> None:
     """Select the row's K best, take the rounding off their scores, and find its gap, its error and its tie.
 
     Twins of the last node kept have its very score: those left out need only stay below the other nodes kept. With
     fewer than K nodes kept nothing touched is left out, and what is untouched has a score of zero to beat.
     """
-    _select(arcs, work, rule, source, touched, rows, row)
-    neighbors, scores, count = rows.neighbors[row], rows.scores[row], rows.counts[row]
-    full = count == len(neighbors)
-    last, last_score, split = -1, 0.0, -1
+    kept, scores, source = rows.neighbors[row], rows.scores[row], state.source
+    count = _select(arcs, work, rule, state, kept, scores)
+    full = count == len(kept)
+    last, last_score, split = np.int64(-1), 0.0, -1
     if full:
-        last, last_score = neighbors[-1], scores[-1]
+        last, last_score = work.records[kept[-1]].node, scores[-1]
         split = _class(arcs, source, last)
     error, lowest, lowest_other = 0.0, np.inf, np.inf
     for rank in range(count):
-        slot = _slot_of(work, neighbors[rank])
-        slack = bounds.slack / np.sqrt(work.records[slot].degree)
-        error = max(error, _width(work, rule, bounds, slot) + 2 * slack)
+        node, root = work.records[kept[rank]].node, np.sqrt(work.records[kept[rank]].degree)
+        slack = bounds.slack / root
+        error = max(error, _width(work, rule, bounds, kept[rank]) + 2 * slack)
         scores[rank] = max(scores[rank] - slack, 0.0)
         lowest = min(lowest, scores[rank])
-        if split < 0 or _class(arcs, source, neighbors[rank]) != split:
+        if split < 0 or _class(arcs, source, node) != split:
             lowest_other = min(lowest_other, scores[rank])
-    highest, highest_twin = _highest_untouched(arcs, work, rule, bounds), -np.inf
+        kept[rank] = node
+    highest, highest_twin = _highest_untouched(arcs, work, rule, state, bounds), -np.inf
     if full:
-        for place in range(touched):
-            slot = work.touched[place]
-            node, degree = work.records[slot].node, work.records[slot].degree
+        for record in range(state.touched):
+            node, degree = work.records[record].node, work.records[record].degree
             reach = bounds.factor * bounds.rho * degree + bounds.slack
-            most = (work.records[slot].estimate + work.records[slot].residual + reach) * SUM_INFLATION
+            most = (work.records[record].estimate + work.records[record].residual + reach) * SUM_INFLATION
             if most * most <= highest * highest * degree or (node == source and not rule.include_self):
                 continue
-            shared = _shared_score(arcs, work, rule, source, slot)
+            shared = _shared_score(arcs, work, rule, state, record)
             if shared > last_score or (shared == last_score and node <= last):
                 continue
-            upper = _score(work, rule, slot) + _width(work, rule, bounds, slot) + bounds.slack / np.sqrt(degree)
+            upper = _score(work, rule, record) + _width(work, rule, bounds, record) + bounds.slack / np.sqrt(degree)
             if split >= 0 and _class(arcs, source, node) == split:
                 highest_twin = max(highest_twin, upper)
             else:
@@ -280,5 +275,5 @@ def prove(
         gap = max(highest - lowest, highest_twin - lowest_other)
     else:
         gap = highest
-    rows.gap[row], rows.error[row], rows.exact[row] = gap, error, gap <= 0
+    rows.counts[row], rows.gap[row], rows.error[row], rows.exact[row] = count, gap, error, gap <= 0
     rows.tied[row] = full and gap <= TIE * last_score and (gap > 0 or highest_twin > -np.inf)

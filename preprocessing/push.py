@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
+from preprocessing.local_ids import FIRST_BITS, GOLDEN, bits_for, claim, forget, rehash
 from preprocessing.proof import SPENT, STATE_TYPE, State, measure, prove
 from preprocessing.workspace import (
     ARCS_TYPES,
-    EMPTY,
     FLOAT32S,
     ROWS_TYPE,
     RULE_TYPE,
@@ -31,7 +31,7 @@ from preprocessing.workspace import (
     Workspace,
 )
 
-__all__ = ["DONE", "NO_PATIENCE", "NO_ROOM", "clean", "drain", "isolated_row", "push_row", "push_rows", "start"]
+__all__ = ["DONE", "NO_PATIENCE", "NO_ROOM", "drain", "isolated_row", "push_row", "push_rows", "start"]
 
 REFINEMENT = 3.0
 DONE, NO_ROOM, NO_PATIENCE = 0, 1, 2
@@ -43,12 +43,12 @@ _I8, _F8 = types.int64, types.float64
 @njit([(arcs, WORKSPACE_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
 def start(arcs: Arcs, work: Workspace, source: int) -> State:
     """The state of a row that nothing has been done for, in a clean workspace."""
-    slot = np.uint64(source) * work.multiplier >> work.shift
-    work.records[slot].node = source
-    work.records[slot].degree = arcs.degree[source]
-    work.records[slot].residual = np.sqrt(arcs.degree[source])
-    work.touched[0] = slot
-    return State(source, 1, 0, 0, 0.0, 0.0, False)
+    claim(work, FIRST_BITS, 0, source)
+    work.records[0].degree = arcs.degree[source]
+    work.records[0].residual = np.sqrt(arcs.degree[source])
+    work.records[0].estimate = 0.0
+    work.shared[0] = 0.0
+    return State(source, 1, FIRST_BITS, 0, 0, 0.0, 0.0, False)
 
 
 @njit([types.float64(FLOAT32S, _I8, _I8)], nogil=True, cache=True)
@@ -63,70 +63,70 @@ def _sum(values: npt.NDArray[np.float32], begin: int, end: int) -> float:
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _F8, STATE_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
 def drain(arcs: Arcs, work: Workspace, rule: Rule, epsilon: float, state: State) -> State:
     """Push, first in first out, until every R_v ≤ ε√d_v, the row's budget is spent, or the workspace is full."""
-    records, queue, touched = work.records, work.queue, work.touched
-    damping, wrap = 1 - rule.teleport, np.uint64(len(queue) - 1)
+    records, queue, index = work.records, work.queue, work.index
+    damping, wrap = 1 - rule.teleport, len(queue) - 1
     cap = len(arcs.kept_indices) // max(len(arcs.hubs), 1)
     known, visits, pushes, full = state.touched, state.visits, state.pushes, False
-    lost, lost_rho = state.lost, state.lost_rho
-    head, tail = np.uint64(0), np.uint64(0)
-    for place in range(known):
-        slot = np.uint64(touched[place])
-        if records[slot].residual > epsilon * records[slot].degree:
-            queue[tail] = slot
-            tail += np.uint64(1)
+    lost, lost_rho, bits = state.lost, state.lost_rho, state.bits
+    multiplier = np.uint64(1) if work.dense else GOLDEN
+    shift, mask = np.uint64(0 if work.dense else 64 - bits), np.uint64((1 << bits) - 1)
+    head, tail = 0, 0
+    for record in range(known):
+        if records[record].residual > epsilon * records[record].degree:
+            queue[tail] = record
+            tail += 1
     while head < tail and visits < rule.edge_budget:
-        slot = np.uint64(queue[head & wrap])
-        node = records[slot].node
+        record = queue[head & wrap]
+        node = records[record].node
         indices, weights, begin, end = arcs.indices, arcs.weights, arcs.indptr[node], arcs.indptr[node + 1]
         capped = 0 < cap < end - begin
         if capped:
             begin = np.searchsorted(arcs.hubs, node) * cap
             indices, weights, end = arcs.kept_indices, arcs.kept_weights, begin + cap
-        if not work.dense and 2 * (known + end - begin) > len(queue):
+        most = min(known + end - begin, len(arcs.degree))
+        if most > len(records):
             full = True
             break
-        head += np.uint64(1)
-        mass, degree = records[slot].residual, records[slot].degree
+        new_bits = bits_for(work, bits, most)
+        if new_bits > bits:
+            rehash(work, bits, new_bits, known)
+            bits = new_bits
+            shift, mask = np.uint64(64 - bits), np.uint64((1 << bits) - 1)
+        head += 1
+        mass, degree = records[record].residual, records[record].degree
         share = mass / (degree - damping * rule.self_loop)
-        records[slot].residual = SPENT
-        records[slot].estimate += rule.teleport * degree * share
+        records[record].residual = SPENT
+        records[record].estimate += rule.teleport * degree * share
         step = damping * share
         for place in range(begin, end):
             neighbor = np.int64(indices[place])
-            slot = np.uint64(neighbor) * work.multiplier >> work.shift
-            while records[slot].node != neighbor:
-                if records[slot].node == EMPTY:
-                    records[slot].node = neighbor
-                    records[slot].degree = arcs.degree[neighbor]
-                    break
-                slot = (slot + np.uint64(1)) & wrap
-            # Without a branch from here on: it halves the time of a visit.
-            before = records[slot].residual
+            entry = np.uint64(neighbor) * multiplier >> shift
+            to = np.int64(index[entry])
+            while to >= 0 and records[to].node != neighbor:
+                entry = (entry + np.uint64(1)) & mask
+                to = np.int64(index[entry])
+            if to < 0:
+                to = known
+                known += 1
+                index[entry] = to
+                records[to].node = neighbor
+                records[to].degree = arcs.degree[neighbor]
+                records[to].residual = 0.0
+                records[to].estimate = 0.0
+                work.shared[to] = 0.0
+            before = records[to].residual
             after = before + step * weights[place & arcs.weight_mask]
-            threshold = epsilon * records[slot].degree
-            records[slot].residual = after
-            touched[known] = slot
-            known += before == 0.0
-            queue[tail & wrap] = slot
-            tail += np.uint64((before <= threshold) & (after > threshold))
+            threshold = epsilon * records[to].degree
+            records[to].residual = after
+            # Written first and counted afterwards, without a branch that would be mispredicted.
+            queue[tail & wrap] = to
+            tail += (before <= threshold) & (after > threshold)
         if capped:
             lost += step * (degree - rule.self_loop - _sum(weights, begin, end))
             lost_rho += step
         visits += end - begin
         pushes += 1
-    return State(state.source, known, visits, pushes, lost, lost_rho, full)
-
-
-@njit([(WORKSPACE_TYPE, _I8)], nogil=True, cache=True)
-def clean(work: Workspace, touched: int) -> None:
-    """Leave the workspace as it was found, at the cost of the nodes touched."""
-    for place in range(touched):
-        slot = work.touched[place]
-        work.records[slot].residual = 0.0
-        work.records[slot].estimate = 0.0
-        work.shared[slot] = 0.0
-        if not work.dense:
-            work.records[slot].node = EMPTY
+    return State(state.source, known, bits, visits, pushes, lost, lost_rho, full)
 
 
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _I8, ROWS_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
@@ -143,7 +143,7 @@ def push_row(arcs: Arcs, work: Workspace, rule: Rule, source: int, rows: Rows, r
         if state.full:
             return NO_ROOM, state
         bounds = measure(arcs, work, rule, state)
-        prove(arcs, work, rule, source, state.touched, bounds, rows, row)
+        prove(arcs, work, rule, state, bounds, rows, row)
         rows.visits[row] = state.visits
         spent = state.visits >= rule.edge_budget
         rows.capped[row] = state.lost > 0 or (spent and not rows.exact[row])
@@ -180,7 +180,7 @@ def push_rows(arcs: Arcs, work: Workspace, rule: Rule, sources: npt.NDArray[np.i
             isolated_row(rule, source, rows, row)
             continue
         status, state = push_row(arcs, work, rule, source, rows, row)
-        clean(work, state.touched)
+        forget(work, state.bits, state.touched)
         if status == NO_ROOM:
             return row
     return len(sources)

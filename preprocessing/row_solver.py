@@ -19,7 +19,7 @@ from preprocessing.workspace import Arcs, Rows, Rule, Workspace
 
 __all__ = ["RowSolver"]
 
-PUSHED_ROWS, SOLVED_ROWS = 16, 256
+PUSHED_ROWS, SOLVED_ROWS = 32, 256
 """Rows a thread takes at a time: few, that a stop is prompt and no thread waits long; more, to keep all lanes busy."""
 PATIENCE, LEAST_PATIENCE = 0.5, 20_000
 """Edge visits that pushing may cost where the rest can be solved: a share of the arcs, yet all of a small component."""
@@ -50,7 +50,11 @@ class RowSolver:
         self._top_k = settings.top_k
         self._idle: SimpleQueue[_Bench] = SimpleQueue()
         for _ in range(threads):
-            self._idle.put(_Bench(Workspace.of(self._arcs), Block.of(topology.num_nodes) if self._solved else None))
+            if self._solved:
+                bench = _Bench(Workspace.of(self._arcs, topology.num_nodes), Block.of(topology.num_nodes))
+            else:
+                bench = _Bench(Workspace.of(self._arcs), None)
+            self._idle.put(bench)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rows")
 
     def __enter__(self) -> RowSolver:
@@ -100,6 +104,6 @@ class RowSolver:
                 return
             done = 0
             while (done := push_rows(self._arcs, bench.work, self._rule, sources, rows, done)) < len(sources):
-                bench.work = Workspace.of(self._arcs, touched=len(bench.work.records))
+                bench.work = Workspace.of(self._arcs, 2 * len(bench.work.records))
         finally:
             self._idle.put(bench)

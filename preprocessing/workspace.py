@@ -15,7 +15,6 @@ from preprocessing.twins import twin_leaders
 
 __all__ = [
     "ARCS_TYPES",
-    "EMPTY",
     "FLOAT32S",
     "ROWS_TYPE",
     "RULE_TYPE",
@@ -33,12 +32,9 @@ Float64Array = npt.NDArray[np.float64]
 RECORD = np.dtype([("residual", np.float64), ("degree", np.float64), ("estimate", np.float64), ("node", np.int64)])
 """Mass left to push, weighted degree with the self-loop, mass settled, and whose record it is: half a cache line."""
 CACHE_LINE = 64
-EMPTY = -1
-GOLDEN = 0x9E3779B97F4A7C15
-"""2^64 over the golden ratio: multiplicative hashing spreads neighbouring numbers best (Knuth, vol. 3, 6.4)."""
-DENSE_NODES = 1 << 19
-"""Up to here every node has a record of its own; above, the records follow the nodes touched."""
-FIRST_SLOTS = 1 << 16
+DENSE_NODES = 1 << 16
+"""Up to here every node has an entry in the index; above, the index follows the nodes touched."""
+FIRST_TOUCHED = 1 << 14
 LISTED_HUBS = 1024
 
 
@@ -116,40 +112,30 @@ class Rule(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """One thread's memory: a hash table of records, its slots a power of two in number.
+    """One thread's memory. It follows the nodes that a row touches: they have records in the order of the first touch.
 
-    Node v is at home in slot ``v · multiplier >> shift``. A dense table has a slot a node, the multiplier 1 and no
-    shift, so that every node is always at home and none is ever claimed or evicted: the same kernel serves both.
-    ``shared`` [slots] is the best score of a twin class, at its leader. ``queue`` [slots] is a ring of slots;
-    ``touched`` [slots + 1] has one to spare, so that the kernel can write first and decide afterwards.
+    ``records`` [C] and ``shared`` [C], the best score of the twin class that the node leads. ``queue`` is a ring of
+    record numbers. ``index`` finds a node's record, −1 where there is none: with ``dense`` it has an entry a node, else
+    it is a hash table whose first 2^bits entries are in use, few for a row of few nodes.
     """
 
     records: npt.NDArray[np.void]
     shared: Float64Array
-    queue: Int64Array
-    touched: Int64Array
-    multiplier: np.uint64
-    shift: np.uint64
+    queue: npt.NDArray[np.int32]
+    index: npt.NDArray[np.int32]
     dense: bool
 
     @classmethod
-    def of(cls, arcs: Arcs, touched: int = FIRST_SLOTS // 2, dense_nodes: int | None = None) -> Workspace:
-        """A clean workspace that has room for ``touched`` nodes."""
+    def of(cls, arcs: Arcs, touched: int = FIRST_TOUCHED, dense_nodes: int | None = None) -> Workspace:
+        """A clean workspace that has room for ``touched`` nodes, a power of two in number."""
         size = len(arcs.degree)
-        dense = size <= (DENSE_NODES if dense_nodes is None else dense_nodes) or 2 * touched >= size
-        bits = max(size - 1, 1).bit_length() if dense else max(2 * touched - 1, 1).bit_length()
-        records = _aligned(1 << bits)
-        records["node"] = EMPTY
-        if dense:
-            records["node"][:size] = np.arange(size)
-            records["degree"][:size] = arcs.degree
+        room = 1 << min(max(touched, 2) - 1, max(size, 2) - 1).bit_length()
+        dense = size <= (DENSE_NODES if dense_nodes is None else dense_nodes)
         return cls(
-            records,
-            np.zeros(1 << bits),
-            np.empty(1 << bits, dtype=np.int64),
-            np.empty((1 << bits) + 1, dtype=np.int64),
-            np.uint64(1 if dense else GOLDEN),
-            np.uint64(0 if dense else 64 - bits),
+            _aligned(room),
+            np.zeros(room),
+            np.empty(2 * room, dtype=np.int32),
+            np.full(size if dense else 4 * room, -1, dtype=np.int32),
             dense,
         )
 
@@ -194,11 +180,11 @@ class Rows(NamedTuple):
         return Rows(*(array[first:last] for array in self))
 
 
-def _aligned(slots: int) -> npt.NDArray[np.void]:
-    """Zeroed records none of which lies across two cache lines."""
-    room = np.zeros(slots * RECORD.itemsize + CACHE_LINE, dtype=np.uint8)
+def _aligned(count: int) -> npt.NDArray[np.void]:
+    """Records none of which lies across two cache lines."""
+    room = np.empty(count * RECORD.itemsize + CACHE_LINE, dtype=np.uint8)
     first = -room.ctypes.data % CACHE_LINE
-    return room[first : first + slots * RECORD.itemsize].view(RECORD)
+    return room[first : first + count * RECORD.itemsize].view(RECORD)
 
 
 def _largest(values: Float64Array, count: int) -> Int64Array:
@@ -218,7 +204,7 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
-_I8, _F8, _U8 = types.int64, types.float64, types.uint64
+_I8, _F8 = types.int64, types.float64
 _INT64S, _INT32S, FLOAT32S, _FLOAT64S = (
     types.Array(number, 1, "C", readonly=True) for number in (_I8, types.int32, types.float32, _F8)
 )
@@ -232,7 +218,9 @@ ARCS_TYPES = [
     for indices in (_INT32S, _INT64S)
 ]
 RULE_TYPE = _named((_F8, _F8, types.boolean, _F8, _F8, _I8, _I8), Rule)
-WORKSPACE_TYPE = _named((from_dtype(RECORD)[::1], _F8[::1], _I8[::1], _I8[::1], _U8, _U8, types.boolean), Workspace)
+WORKSPACE_TYPE = _named(
+    (from_dtype(RECORD)[::1], _F8[::1], types.int32[::1], types.int32[::1], types.boolean), Workspace
+)
 ROWS_TYPE = _named(
     (
         _I8[:, ::1],
