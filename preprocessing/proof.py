@@ -50,7 +50,10 @@ TIE = 2.0**-24
 
 
 class State(NamedTuple):
-    """Where the work on one row stands. ``bits``: size of the index. ``lost`` is the mass that capped hubs kept back, ``lost_rho`` its density."""
+    """Where the work on one row stands.
+
+    ``bits``: the index has 2^bits entries. ``lost``: the mass that capped hubs kept back, ``lost_rho`` its density.
+    """
 
     source: int
     touched: int
