@@ -1,8 +1,9 @@
 """Rows of PPR top-16 a second at equal recall, against ``torch_geometric.utils.get_ppr`` on the same two threads.
 
 Both get the same connected nodes of each graph, drawn at random, ours more often so that it runs for a while too, and
-are held against exact rows (a Chebyshev iteration in scipy, to 1e-14; equal scores count alike). The peer walks A with self-loops, as S does, is timed without
-its CSR build and without ranking, and is ranked by S, which serves it best. Our time is all of it: push, proof, top-K.
+are held against exact rows (a Chebyshev iteration in scipy, to 1e-14; equal scores count alike). The peer walks A with
+self-loops, as S does, is timed without its CSR build and without ranking, and is ranked by S, which serves it best. Our
+time is all of it: push, proof, top-K.
 
     python benchmarks/ppr.py [--quick] [--data DIR] [--threads 2]
 

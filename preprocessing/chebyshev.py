@@ -59,7 +59,8 @@ class Block(NamedTuple):
     @classmethod
     def of(cls, num_nodes: int) -> Block:
         """An empty block."""
-        return cls(*(np.zeros((num_nodes, LANES)) for _ in range(3)), np.zeros((3, LANES)))
+        previous, current, target = (np.zeros((num_nodes, LANES)) for _ in range(3))
+        return cls(previous, current, target, np.zeros((3, LANES)))
 
 
 _I8, _F8 = types.int64, types.float64

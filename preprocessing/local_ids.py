@@ -23,22 +23,22 @@ def _entry(work: Workspace, bits: int, node: int) -> int:
         return node
     mask = np.uint64((1 << bits) - 1)
     entry = np.uint64(node) * GOLDEN >> np.uint64(64 - bits)
-    while work.index[entry] >= 0 and work.records[work.index[entry]].node != node:
+    while work.entries[entry] >= 0 and work.records[work.entries[entry]].node != node:
         entry = (entry + np.uint64(1)) & mask
-    return np.int64(entry)
+    return int(entry)
 
 
 @njit([_I8(WORKSPACE_TYPE, _I8, _I8)], nogil=True, cache=True)
 def find(work: Workspace, bits: int, node: int) -> int:
     """The number of the node's record, −1 for a node that nothing has touched."""
-    return np.int64(work.index[_entry(work, bits, node)])
+    return int(work.entries[_entry(work, bits, node)])
 
 
 @njit([types.void(WORKSPACE_TYPE, _I8, _I8, _I8)], nogil=True, cache=True)
 def claim(work: Workspace, bits: int, record: int, node: int) -> None:
     """Let the index lead from the node to the record, which names it."""
     work.records[record].node = node
-    work.index[_entry(work, bits, node)] = record
+    work.entries[_entry(work, bits, node)] = record
 
 
 @njit([_I8(WORKSPACE_TYPE, _I8, _I8)], nogil=True, cache=True)
@@ -46,7 +46,7 @@ def bits_for(work: Workspace, bits: int, touched: int) -> int:
     """The size of the index, as a power of two, for so many nodes: what it is while it is at most half full."""
     if work.dense or 2 * touched <= 1 << bits:
         return bits
-    while 1 << bits < 4 * touched and 2 << bits <= len(work.index):
+    while 1 << bits < 4 * touched and 2 << bits <= len(work.entries):
         bits += 1
     return bits
 
@@ -54,9 +54,9 @@ def bits_for(work: Workspace, bits: int, touched: int) -> int:
 @njit([types.void(WORKSPACE_TYPE, _I8, _I8, _I8)], nogil=True, cache=True)
 def rehash(work: Workspace, bits: int, new_bits: int, touched: int) -> None:
     """Let the index grow from 2^bits to 2^new_bits entries."""
-    work.index[: 1 << bits] = -1
+    work.entries[: 1 << bits] = -1
     for record in range(touched):
-        work.index[_entry(work, new_bits, work.records[record].node)] = record
+        work.entries[_entry(work, new_bits, work.records[record].node)] = record
 
 
 @njit([types.void(WORKSPACE_TYPE, _I8, _I8)], nogil=True, cache=True)
@@ -64,6 +64,6 @@ def forget(work: Workspace, bits: int, touched: int) -> None:
     """Leave the workspace as it was found, at the cost of the nodes touched."""
     if work.dense:
         for record in range(touched):
-            work.index[work.records[record].node] = -1
+            work.entries[work.records[record].node] = -1
     else:
-        work.index[: 1 << bits] = -1
+        work.entries[: 1 << bits] = -1

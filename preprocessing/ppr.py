@@ -61,7 +61,7 @@ def _write_rows(bundle: Bundle, settings: PreprocessSettings, emitter: Emitter) 
                 for number in missing:
                     first, end = ranges[number]
                     rows = Rows.empty(end - first, ppr.top_k)
-                    for chunk in solver.fill(first, rows):
+                    for chunk in solver.fill(np.arange(first, end), rows):
                         done += chunk
                         emitter.progress(done, bundle.num_nodes, "nodes")
                     write_part(made.path, number, _table(first, rows, bundle.num_nodes))

@@ -162,7 +162,7 @@ def _is_below(work: Workspace, record: int, score: float) -> bool:
     return bool(most * most < score * score * work.records[record].degree)
 
 
-@njit([types.int32(WORKSPACE_TYPE, _I8[::1], _F8[::1], types.int32, _I8, _F8)], nogil=True, cache=True)
+@njit([_I8(WORKSPACE_TYPE, _I8[::1], _F8[::1], _I8, _I8, _F8)], nogil=True, cache=True)
 def _insert(work: Workspace, kept: Int64Array, scores: Float64Array, count: int, record: int, score: float) -> int:
     """Put the record in its place among the ``count`` best, equal ones by row number; returns the new count."""
     rank, node = count, work.records[record].node
@@ -176,11 +176,11 @@ def _insert(work: Workspace, kept: Int64Array, scores: Float64Array, count: int,
     for behind in range(count - 1, rank, -1):
         kept[behind], scores[behind] = kept[behind - 1], scores[behind - 1]
     kept[rank], scores[rank] = record, score
-    return np.int32(count)
+    return count
 
 
 @njit(
-    [types.int32(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, _I8[::1], _F8[::1]) for arcs in ARCS_TYPES],
+    [_I8(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, _I8[::1], _F8[::1]) for arcs in ARCS_TYPES],
     nogil=True,
     cache=True,
 )
@@ -189,7 +189,7 @@ def _select(arcs: Arcs, work: Workspace, rule: Rule, state: State, kept: Int64Ar
 
     First by their own scores alone: a twin class matters only if one of its nodes is among those.
     """
-    top_k, count = len(kept), np.int32(0)
+    top_k, count = len(kept), 0
     for record in range(state.touched):
         if count == top_k and _is_below(work, record, scores[-1]):
             continue
@@ -204,7 +204,7 @@ def _select(arcs: Arcs, work: Workspace, rule: Rule, state: State, kept: Int64Ar
                 shared = True
     if not shared:
         return count
-    count = np.int32(0)
+    count = 0
     for record in range(state.touched):
         node = work.records[record].node
         if count == top_k and arcs.twin_leader[node] < 0 and _is_below(work, record, scores[-1]):

@@ -63,7 +63,7 @@ def _sum(values: npt.NDArray[np.float32], begin: int, end: int) -> float:
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _F8, STATE_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
 def drain(arcs: Arcs, work: Workspace, rule: Rule, epsilon: float, state: State) -> State:
     """Push, first in first out, until every R_v ≤ ε√d_v, the row's budget is spent, or the workspace is full."""
-    records, queue, index = work.records, work.queue, work.index
+    records, queue, entries = work.records, work.queue, work.entries
     damping, wrap = 1 - rule.teleport, len(queue) - 1
     cap = len(arcs.kept_indices) // max(len(arcs.hubs), 1)
     known, visits, pushes, full = state.touched, state.visits, state.pushes, False
@@ -101,14 +101,14 @@ def drain(arcs: Arcs, work: Workspace, rule: Rule, epsilon: float, state: State)
         for place in range(begin, end):
             neighbor = np.int64(indices[place])
             entry = np.uint64(neighbor) * multiplier >> shift
-            to = np.int64(index[entry])
+            to = int(entries[entry])
             while to >= 0 and records[to].node != neighbor:
                 entry = (entry + np.uint64(1)) & mask
-                to = np.int64(index[entry])
+                to = int(entries[entry])
             if to < 0:
                 to = known
                 known += 1
-                index[entry] = to
+                entries[entry] = to
                 records[to].node = neighbor
                 records[to].degree = arcs.degree[neighbor]
                 records[to].residual = 0.0

@@ -36,7 +36,7 @@ class _Bench:
 
 
 class RowSolver:
-    """Use it as a context manager. A row's bits depend on the graph, the settings and the range it is filled in."""
+    """Use it as a context manager. A row's bits depend on the graph, the settings and the nodes it is filled with."""
 
     def __init__(self, topology: Topology, settings: PprSettings, threads: int) -> None:
         """``topology`` is the undirected graph; O(arcs + N log N)."""
@@ -63,13 +63,12 @@ class RowSolver:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def fill(self, first: int, rows: Rows) -> Iterator[int]:
-        """Fill ``rows`` with the rows from node ``first`` on; yields how many more are done, chunk by chunk.
+    def fill(self, nodes: Int64Array, rows: Rows) -> Iterator[int]:
+        """Fill ``rows``, those of ``nodes``, which ascend; yields how many more are done, chunk by chunk.
 
         Of the twins among them one is computed and the others are its copies.
         """
-        nodes = np.arange(first, first + len(rows.counts))
-        leaders = np.asarray(self._arcs.twin_leader)
+        leaders = self._arcs.twin_leader
         sources, place = distinct_rows(nodes, leaders)
         copies = np.bincount(place, minlength=len(sources))
         computed = Rows.empty(len(sources), rows.neighbors.shape[1])

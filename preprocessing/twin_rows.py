@@ -31,8 +31,8 @@ def copy_twin_rows(
     nodes: Int64Array, leaders: IntArray, sources: Int64Array, place: Int64Array, computed: Rows, rows: Rows
 ) -> None:
     """Fill the rows of ``nodes`` from those of ``sources``, as ``distinct_rows`` has paired them."""
-    for array, target in zip(computed, rows, strict=True):
-        target[:] = array[place]
+    for column in range(len(rows)):
+        rows[column][:] = computed[column][place]
     copies = np.flatnonzero(sources[place] != nodes)
     kept, own, twin = rows.neighbors[copies], nodes[copies, None], sources[place[copies], None]
     exchanged = np.where(kept == twin, own, np.where(kept == own, twin, kept))

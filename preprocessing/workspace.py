@@ -62,8 +62,7 @@ class Arcs(NamedTuple):
     @classmethod
     def of(cls, topology: Topology, settings: PprSettings) -> Arcs:
         """Views of the topology's arrays, and what is derived from them: O(arcs + N log N)."""
-        weighted = topology.weights is not None
-        weights = topology.weights if weighted else np.ones(1, dtype=np.float32)
+        weights = np.ones(1, dtype=np.float32) if topology.weights is None else topology.weights
         degree = topology.strengths().astype(np.float64) + float(settings.self_loops)
         connected = topology.degrees() > 0
         listed = min(LISTED_HUBS, topology.num_nodes)
@@ -72,7 +71,7 @@ class Arcs(NamedTuple):
             _read_only(topology.indptr),
             _read_only(topology.indices),
             _read_only(weights),
-            -1 if weighted else 0,
+            0 if topology.weights is None else -1,
             _read_only(degree),
             float(degree.min(where=connected, initial=np.inf)),
             _read_only(twin_leaders(topology)),
@@ -115,14 +114,14 @@ class Workspace(NamedTuple):
     """One thread's memory. It follows the nodes that a row touches: they have records in the order of the first touch.
 
     ``records`` [C] and ``shared`` [C], the best score of the twin class that the node leads. ``queue`` is a ring of
-    record numbers. ``index`` finds a node's record, −1 where there is none: with ``dense`` it has an entry a node, else
-    it is a hash table whose first 2^bits entries are in use, few for a row of few nodes.
+    record numbers. ``entries`` lead from a node to its record, −1 where there is none: with ``dense`` there is one a
+    node, else they are a hash table whose first 2^bits are in use, few for a row of few nodes.
     """
 
     records: npt.NDArray[np.void]
     shared: Float64Array
     queue: npt.NDArray[np.int32]
-    index: npt.NDArray[np.int32]
+    entries: npt.NDArray[np.int32]
     dense: bool
 
     @classmethod
@@ -177,7 +176,7 @@ class Rows(NamedTuple):
 
     def part(self, first: int, last: int) -> Rows:
         """Views of the rows from ``first`` up to ``last``."""
-        return Rows(*(array[first:last] for array in self))
+        return Rows._make(array[first:last] for array in self)
 
 
 def _aligned(count: int) -> npt.NDArray[np.void]:

@@ -154,7 +154,7 @@ def fill(graph: Topology, settings: PprSettings, first: int = 0, end: int | None
     """The rows of a range of nodes as the stage makes them."""
     rows = Rows.empty((graph.num_nodes if end is None else end) - first, settings.top_k)
     with RowSolver(graph, settings, 2) as solver:
-        assert sum(solver.fill(first, rows)) == len(rows.counts)
+        assert sum(solver.fill(np.arange(first, first + len(rows.counts)), rows)) == len(rows.counts)
     return rows
 
 

@@ -197,7 +197,7 @@ def test_a_hashed_index_gives_the_same_bits_and_a_small_workspace_asks_for_room(
     assert not work.dense
     grown, done = 0, 0
     while (done := push_rows(arcs, work, limits, sources_of(*range(400)), rows, done)) < 400:
-        assert (work.index == -1).all()
+        assert (work.entries == -1).all()
         work = Workspace.of(arcs, 2 * len(work.records), dense_nodes=0)
         grown += 1
     assert grown > 0
