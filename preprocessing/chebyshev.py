@@ -22,11 +22,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from preprocessing.local_ids import FIRST_BITS, bits_for, claim, forget
+from preprocessing.local_ids import bits_for, forget, node_of, touch
 from preprocessing.proof import BOUNDS_TYPE, ROUNDING, SPENT, SUM_INFLATION, Bounds, State, prove
 from preprocessing.push import NO_PATIENCE, isolated_row, push_row
 from preprocessing.workspace import (
     ARCS_TYPES,
+    FIRST_BITS,
     ROWS_TYPE,
     RULE_TYPE,
     SOURCES,
@@ -104,8 +105,9 @@ def _enter(arcs: Arcs, work: Workspace, rule: Rule, block: Block, lane: int, sou
         block.current[node, lane] = 0.0
         block.target[node, lane] = 0.0
     for place in range(touched):
-        record = work.records[place]
-        block.current[record.node, lane] = (record.estimate + rule.teleport * record.residual) / record.degree
+        record = work.touched[place]
+        settled = work.records[record].estimate + rule.teleport * work.records[record].residual
+        block.current[node_of(work, record), lane] = settled / work.records[record].degree
     block.target[source, lane] = rule.teleport / np.sqrt(arcs.degree[source])
 
 
@@ -121,11 +123,9 @@ def _settle(arcs: Arcs, work: Workspace, rule: Rule, block: Block, lane: int, so
             diagonal = (1 + damping * rule.self_loop / degree) / (1 + damping)
             root = np.sqrt(degree)
             width = min(bounds.rho * root, diagonal * bounds.mass / root, bounds.norm * np.sqrt(diagonal))
-            work.records[touched].degree = degree
-            work.records[touched].estimate = max(potential * degree - width * root, 0.0)
-            work.records[touched].residual = SPENT
-            work.shared[touched] = 0.0
-            claim(work, bits, touched, node)
+            record = touch(arcs, work, bits, touched, node)
+            work.records[record].residual = SPENT
+            work.records[record].estimate = max(potential * degree - width * root, 0.0)
             touched += 1
     return State(source, touched, bits, 0, 0, 0.0, 0.0, False)
 

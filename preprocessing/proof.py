@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from preprocessing.local_ids import find
+from preprocessing.local_ids import find, node_of
 from preprocessing.workspace import (
     ARCS_TYPES,
     ROWS_TYPE,
@@ -86,56 +86,18 @@ STATE_TYPE = types.BaseTuple.from_types((_I8,) * 5 + (_F8, _F8, _BOOL), State)
 BOUNDS_TYPE = types.BaseTuple.from_types((_F8, _F8, _F8, _F8, _F8, _F8, _BOOL), Bounds)
 
 
-@njit([(WORKSPACE_TYPE, RULE_TYPE, _I8)], nogil=True, cache=True)
-def _score(work: Workspace, rule: Rule, record: int) -> float:
-    """Ŝ of the node and the half of one more push of it."""
-    residual, degree = work.records[record].residual, work.records[record].degree
-    half = rule.teleport * degree * residual / (degree - (1 - rule.teleport) * rule.self_loop)
-    return float((work.records[record].estimate + half) / np.sqrt(degree))
-
-
-@njit([(arcs, _I8, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
-def _class(arcs: Arcs, source: int, node: int) -> int:
-    """The node's twin class as seen from the source, which is nobody's twin in its own row."""
-    return -1 if node == source else int(arcs.twin_leader[node])
-
-
-@njit([(arcs, WORKSPACE_TYPE, STATE_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
-def _leader(arcs: Arcs, work: Workspace, state: State, record: int) -> int:
-    """The record of the node that leads the twin class, −1 if there is none."""
-    leader = _class(arcs, state.source, work.records[record].node)
-    return find(work, state.bits, leader) if leader >= 0 else -1
-
-
-@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
-def _shared_score(arcs: Arcs, work: Workspace, rule: Rule, state: State, record: int) -> float:
-    """The best score among the node and its twins: their entries of S are equal, but for the source's own."""
-    score = _score(work, rule, record)
-    leader = _leader(arcs, work, state, record)
-    return float(max(score, work.shared[leader]) if leader >= 0 else score)
-
-
-@njit([(WORKSPACE_TYPE, RULE_TYPE, BOUNDS_TYPE, _I8)], nogil=True, cache=True)
-def _width(work: Workspace, rule: Rule, bounds: Bounds, record: int) -> float:
-    """How far S may lie above the node's score, rounding apart."""
-    degree, damping = work.records[record].degree, 1 - rule.teleport
-    root = np.sqrt(degree)
-    diagonal = (1 + damping * rule.self_loop / degree) / (1 + damping)
-    others = (degree - bounds.walked) / (degree - damping * bounds.walked)
-    least = min(bounds.rho * root * others, diagonal * bounds.mass / root, bounds.norm * np.sqrt(diagonal))
-    return float(bounds.factor * least)
-
-
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
 def measure(arcs: Arcs, work: Workspace, rule: Rule, state: State) -> Bounds:
     """The norms of what a push has left, and of what capped hubs kept back."""
     rho, mass, square = 0.0, 0.0, 0.0
     closed = state.lost == 0
-    for record in range(state.touched):
+    for place in range(state.touched):
+        record = work.touched[place]
         residual, degree = work.records[record].residual, work.records[record].degree
-        rho = max(rho, residual / degree)
+        density = residual / degree
+        rho = max(rho, density)
         mass += residual
-        square += residual * residual / degree
+        square += residual * density
         # When every node touched has been pushed, every neighbour is touched: the component is whole.
         closed &= work.records[record].estimate > 0.0
     norm = np.sqrt(square) + np.sqrt(state.lost * state.lost_rho)
@@ -152,22 +114,18 @@ def measure(arcs: Arcs, work: Workspace, rule: Rule, state: State) -> Bounds:
     )
 
 
-@njit([(WORKSPACE_TYPE, _I8, _F8)], nogil=True, cache=True)
-def _is_below(work: Workspace, record: int, score: float) -> bool:
-    """Whether the node's own score is surely less: most nodes end here, without a root or a division.
-
-    A push never adds more than the residual.
-    """
-    most = (work.records[record].estimate + work.records[record].residual) * SUM_INFLATION
-    return bool(most * most < score * score * work.records[record].degree)
+@njit([_F8(_F8, _F8, _F8, _F8, _F8)], nogil=True, cache=True)
+def _score(estimate: float, residual: float, degree: float, teleport: float, looped: float) -> float:
+    """Ŝ of a node and the half of one more push of it; ``looped`` is the part of the degree that a push walks back."""
+    return float((estimate + teleport * degree * residual / (degree - looped)) / np.sqrt(degree))
 
 
 @njit([_I8(WORKSPACE_TYPE, _I8[::1], _F8[::1], _I8, _I8, _F8)], nogil=True, cache=True)
 def _insert(work: Workspace, kept: Int64Array, scores: Float64Array, count: int, record: int, score: float) -> int:
     """Put the record in its place among the ``count`` best, equal ones by row number; returns the new count."""
-    rank, node = count, work.records[record].node
+    rank, node = count, node_of(work, record)
     while rank > 0 and (
-        scores[rank - 1] < score or (scores[rank - 1] == score and work.records[kept[rank - 1]].node > node)
+        scores[rank - 1] < score or (scores[rank - 1] == score and node_of(work, kept[rank - 1]) > node)
     ):
         rank -= 1
     if rank == len(kept):
@@ -179,44 +137,88 @@ def _insert(work: Workspace, kept: Int64Array, scores: Float64Array, count: int,
     return count
 
 
-@njit(
-    [_I8(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, _I8[::1], _F8[::1]) for arcs in ARCS_TYPES],
-    nogil=True,
-    cache=True,
-)
-def _select(arcs: Arcs, work: Workspace, rule: Rule, state: State, kept: Int64Array, scores: Float64Array) -> int:
-    """The K best records, best first, equal ones by row number, twins by the best of their scores; how many there are.
+@njit([types.UniTuple(_I8, 2)(WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, _F8, _I8[::1], _F8[::1])], nogil=True, cache=True)
+def _select(
+    work: Workspace, rule: Rule, state: State, half: float, kept: Int64Array, scores: Float64Array
+) -> tuple[int, int]:
+    """The K best records, best first, equal ones by row number, twins by the best of their scores.
 
-    First by their own scores alone: a twin class matters only if one of its nodes is among those.
+    First by their own scores alone: a twin class matters only if one of its nodes is among those. ``half`` is the most
+    that half a push settles of a residual: by that bound most nodes are left out without a root or a division. Returns
+    how many are kept, and how many twin classes have a score in ``shared``: ``queue`` holds their leaders' records.
     """
-    top_k, count = len(kept), 0
-    for record in range(state.touched):
-        if count == top_k and _is_below(work, record, scores[-1]):
+    records, touched, shared = work.records, work.touched, work.shared
+    top_k, teleport, looped = len(kept), rule.teleport, (1 - rule.teleport) * rule.self_loop
+    own = find(work, state.bits, state.source)
+    count, least = 0, -1.0
+    for place in range(state.touched):
+        record = touched[place]
+        estimate, residual, degree = records[record].estimate, records[record].residual, records[record].degree
+        most = (estimate + half * residual) * SUM_INFLATION
+        if most * most < least * degree or (record == own and not rule.include_self):
             continue
-        if rule.include_self or work.records[record].node != state.source:
-            count = _insert(work, kept, scores, count, record, _score(work, rule, record))
-    least, shared = scores[-1] if count == top_k else 0.0, False
-    for record in range(state.touched):
-        if not _is_below(work, record, least):
-            leader = _leader(arcs, work, state, record)
-            if leader >= 0:
-                work.shared[leader] = max(work.shared[leader], _score(work, rule, record))
-                shared = True
-    if not shared:
-        return count
-    count = 0
-    for record in range(state.touched):
-        node = work.records[record].node
-        if count == top_k and arcs.twin_leader[node] < 0 and _is_below(work, record, scores[-1]):
+        score = _score(estimate, residual, degree, teleport, looped)
+        count = _insert(work, kept, scores, count, record, score)
+        least = scores[-1] * scores[-1] if count == top_k else -1.0
+    classes, leaders = 0, work.queue
+    for place in range(state.touched):
+        record = touched[place]
+        leader = records[record].leader
+        if leader < 0 or record == own:
             continue
-        if rule.include_self or node != state.source:
-            count = _insert(work, kept, scores, count, record, _shared_score(arcs, work, rule, state, record))
-    return count
+        estimate, residual, degree = records[record].estimate, records[record].residual, records[record].degree
+        most = (estimate + half * residual) * SUM_INFLATION
+        if most * most >= least * degree:
+            lead = find(work, state.bits, leader)
+            if lead < 0:
+                continue
+            if shared[lead] == 0.0:
+                leaders[classes] = lead
+                classes += 1
+            shared[lead] = max(shared[lead], _score(estimate, residual, degree, teleport, looped))
+    if classes == 0:
+        return count, 0
+    count, least = 0, -1.0
+    for place in range(state.touched):
+        record = touched[place]
+        estimate, residual, degree = records[record].estimate, records[record].residual, records[record].degree
+        most, leader = (estimate + half * residual) * SUM_INFLATION, records[record].leader
+        if (leader < 0 and most * most < least * degree) or (record == own and not rule.include_self):
+            continue
+        score = _score(estimate, residual, degree, teleport, looped)
+        lead = find(work, state.bits, leader) if leader >= 0 and record != own else -1
+        if lead >= 0:
+            score = max(score, shared[lead])
+        if count < top_k or score >= scores[-1]:
+            count = _insert(work, kept, scores, count, record, score)
+            least = scores[-1] * scores[-1] if count == top_k else -1.0
+    return count, classes
+
+
+@njit([(RULE_TYPE, BOUNDS_TYPE, _F8)], nogil=True, cache=True)
+def _width(rule: Rule, bounds: Bounds, degree: float) -> float:
+    """How far S may lie above a node's score, rounding apart."""
+    damping = 1 - rule.teleport
+    root = np.sqrt(degree)
+    diagonal = (1 + damping * rule.self_loop / degree) / (1 + damping)
+    others = (degree - bounds.walked) / (degree - damping * bounds.walked)
+    least = min(bounds.rho * root * others, diagonal * bounds.mass / root, bounds.norm * np.sqrt(diagonal))
+    return float(bounds.factor * least)
+
+
+@njit([(arcs, RULE_TYPE, BOUNDS_TYPE, _F8) for arcs in ARCS_TYPES], nogil=True, cache=True)
+def _widest(arcs: Arcs, rule: Rule, bounds: Bounds, degree: float) -> float:
+    """The width, rounding included, of any node of at most that degree: each bound where it is worst."""
+    damping = 1 - rule.teleport
+    diagonal = (1 + damping * rule.self_loop / arcs.least_degree) / (1 + damping)
+    least = min(bounds.rho * np.sqrt(degree), np.sqrt(bounds.rho * diagonal * bounds.mass))
+    slack = bounds.slack / np.sqrt(arcs.least_degree)
+    return float(bounds.factor * min(least, bounds.norm * np.sqrt(diagonal)) + slack)
 
 
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, BOUNDS_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
 def _highest_untouched(arcs: Arcs, work: Workspace, rule: Rule, state: State, bounds: Bounds) -> float:
-    """The most that S can be at a node that no push has reached: each bound at the degree that is worst for it."""
+    """The most that S can be at a node that no push has reached."""
     if bounds.closed:
         return 0.0
     place = 0
@@ -224,11 +226,7 @@ def _highest_untouched(arcs: Arcs, work: Workspace, rule: Rule, state: State, bo
         place += 1
     if place == len(arcs.degree):
         return 0.0
-    degree, damping = arcs.degree[arcs.by_degree[min(place, len(arcs.by_degree) - 1)]], 1 - rule.teleport
-    diagonal = (1 + damping * rule.self_loop / arcs.least_degree) / (1 + damping)
-    least = min(bounds.rho * np.sqrt(degree), np.sqrt(bounds.rho * diagonal * bounds.mass))
-    slack = bounds.slack / np.sqrt(arcs.least_degree)
-    return float(bounds.factor * min(least, bounds.norm * np.sqrt(diagonal)) + slack)
+    return float(_widest(arcs, rule, bounds, arcs.degree[arcs.by_degree[min(place, len(arcs.by_degree) - 1)]]))
 
 
 @njit(
@@ -242,41 +240,48 @@ def prove(arcs: Arcs, work: Workspace, rule: Rule, state: State, bounds: Bounds,
     Twins of the last node kept have its very score: those left out need only stay below the other nodes kept. With
     fewer than K nodes kept nothing touched is left out, and what is untouched has a score of zero to beat.
     """
-    kept, scores, source = rows.neighbors[row], rows.scores[row], state.source
-    count = _select(arcs, work, rule, state, kept, scores)
+    records, touched, shared = work.records, work.touched, work.shared
+    kept, scores, own = rows.neighbors[row], rows.scores[row], find(work, state.bits, state.source)
+    teleport, looped = rule.teleport, (1 - rule.teleport) * rule.self_loop
+    half = teleport * arcs.least_degree / (arcs.least_degree - looped)
+    count, classes = _select(work, rule, state, half, kept, scores)
     full = count == len(kept)
-    last, last_score, split = np.int64(-1), 0.0, -1
+    last, last_score, split = -1, 0.0, -1
     if full:
-        last, last_score = work.records[kept[-1]].node, scores[-1]
-        split = _class(arcs, source, last)
+        last, last_score = node_of(work, kept[-1]), scores[-1]
+        split = -1 if kept[-1] == own else int(records[kept[-1]].leader)
     error, lowest, lowest_other = 0.0, np.inf, np.inf
     for rank in range(count):
-        node, root = work.records[kept[rank]].node, np.sqrt(work.records[kept[rank]].degree)
-        slack = bounds.slack / root
-        error = max(error, _width(work, rule, bounds, kept[rank]) + 2 * slack)
+        record = kept[rank]
+        degree = records[record].degree
+        slack = bounds.slack / np.sqrt(degree)
+        error = max(error, _width(rule, bounds, degree) + 2 * slack)
         scores[rank] = max(scores[rank] - slack, 0.0)
         lowest = min(lowest, scores[rank])
-        if split < 0 or _class(arcs, source, node) != split:
+        if split < 0 or record == own or records[record].leader != split:
             lowest_other = min(lowest_other, scores[rank])
-        kept[rank] = node
+        kept[rank] = node_of(work, record)
     highest, highest_twin = _highest_untouched(arcs, work, rule, state, bounds), -np.inf
-    if full:
-        for record in range(state.touched):
-            node, degree = work.records[record].node, work.records[record].degree
-            reach = bounds.factor * bounds.rho * degree + bounds.slack
-            most = (work.records[record].estimate + work.records[record].residual + reach) * SUM_INFLATION
-            if most * most <= highest * highest * degree or (node == source and not rule.include_self):
-                continue
-            shared = _shared_score(arcs, work, rule, state, record)
-            if shared > last_score or (shared == last_score and node <= last):
-                continue
-            upper = _score(work, rule, record) + _width(work, rule, bounds, record) + bounds.slack / np.sqrt(degree)
-            if split >= 0 and _class(arcs, source, node) == split:
-                highest_twin = max(highest_twin, upper)
-            else:
-                highest = max(highest, upper)
-        gap = max(highest - lowest, highest_twin - lowest_other)
-    else:
-        gap = highest
+    for place in range(state.touched if full else 0):
+        record = touched[place]
+        estimate, residual, degree = records[record].estimate, records[record].residual, records[record].degree
+        reach = bounds.factor * bounds.rho * degree + bounds.slack
+        most = (estimate + half * residual + reach) * SUM_INFLATION
+        if most * most <= highest * highest * degree or (record == own and not rule.include_self):
+            continue
+        leader = np.int64(-1) if record == own else records[record].leader
+        lead = find(work, state.bits, leader) if leader >= 0 else np.int64(-1)
+        score = _score(estimate, residual, degree, teleport, looped)
+        shown = max(score, shared[lead]) if lead >= 0 else score
+        if shown > last_score or (shown == last_score and node_of(work, record) <= last):
+            continue
+        upper = score + _width(rule, bounds, degree) + bounds.slack / np.sqrt(degree)
+        if split >= 0 and leader == split:
+            highest_twin = max(highest_twin, upper)
+        else:
+            highest = max(highest, upper)
+    for number in range(classes):
+        shared[work.queue[number]] = 0.0
+    gap = max(highest - lowest, highest_twin - lowest_other) if full else highest
     rows.counts[row], rows.gap[row], rows.error[row], rows.exact[row] = count, gap, error, gap <= 0
     rows.tied[row] = full and gap <= TIE * last_score and (gap > 0 or highest_twin > -np.inf)

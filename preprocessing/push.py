@@ -16,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from preprocessing.local_ids import FIRST_BITS, GOLDEN, bits_for, claim, forget, rehash
+from preprocessing.cache_hints import prefetch
+from preprocessing.local_ids import GOLDEN, bits_for, forget, rehash, touch
 from preprocessing.proof import SPENT, STATE_TYPE, State, measure, prove
 from preprocessing.workspace import (
     ARCS_TYPES,
+    FIRST_BITS,
     FLOAT32S,
     ROWS_TYPE,
     RULE_TYPE,
@@ -35,7 +37,8 @@ __all__ = ["DONE", "NO_PATIENCE", "NO_ROOM", "drain", "isolated_row", "push_row"
 
 REFINEMENT = 3.0
 DONE, NO_ROOM, NO_PATIENCE = 0, 1, 2
-
+AHEAD, LINE = 3, 16
+"""How many pushes ahead a row of neighbours is fetched, and how many of its entries lie in a cache line at least."""
 
 _I8, _F8 = types.int64, types.float64
 
@@ -43,88 +46,91 @@ _I8, _F8 = types.int64, types.float64
 @njit([(arcs, WORKSPACE_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
 def start(arcs: Arcs, work: Workspace, source: int) -> State:
     """The state of a row that nothing has been done for, in a clean workspace."""
-    claim(work, FIRST_BITS, 0, source)
-    work.records[0].degree = arcs.degree[source]
-    work.records[0].residual = np.sqrt(arcs.degree[source])
-    work.records[0].estimate = 0.0
-    work.shared[0] = 0.0
+    record = touch(arcs, work, FIRST_BITS, 0, source)
+    work.records[record].residual = np.sqrt(arcs.degree[source])
     return State(source, 1, FIRST_BITS, 0, 0, 0.0, 0.0, False)
 
 
-@njit([types.float64(FLOAT32S, _I8, _I8)], nogil=True, cache=True)
-def _sum(values: npt.NDArray[np.float32], begin: int, end: int) -> float:
-    """The sum in float64."""
+@njit([types.float64(FLOAT32S, _I8, _I8, _I8)], nogil=True, cache=True)
+def _sum(weights: npt.NDArray[np.float32], mask: int, begin: int, end: int) -> float:
+    """The weight of a range of arcs, in float64."""
     total = 0.0
     for place in range(begin, end):
-        total += values[place]
+        total += weights[place & mask]
     return total
 
 
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _F8, STATE_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
 def drain(arcs: Arcs, work: Workspace, rule: Rule, epsilon: float, state: State) -> State:
     """Push, first in first out, until every R_v ≤ ε√d_v, the row's budget is spent, or the workspace is full."""
-    records, queue, entries = work.records, work.queue, work.entries
-    damping, wrap = 1 - rule.teleport, len(queue) - 1
-    cap = len(arcs.kept_indices) // max(len(arcs.hubs), 1)
+    indptr, indices, weights, weight_mask = arcs.indptr, arcs.indices, arcs.weights, arcs.weight_mask
+    records, nodes, touched, queue, entries = work.records, work.nodes, work.touched, work.queue, work.entries
+    dense, damping, wrap = work.dense, 1 - rule.teleport, np.uint64(len(queue) - 1)
     known, visits, pushes, full = state.touched, state.visits, state.pushes, False
     lost, lost_rho, bits = state.lost, state.lost_rho, state.bits
-    multiplier = np.uint64(1) if work.dense else GOLDEN
-    shift, mask = np.uint64(0 if work.dense else 64 - bits), np.uint64((1 << bits) - 1)
+    shift, mask = np.uint64(64 - bits), np.uint64((1 << bits) - 1)
     head, tail = 0, 0
-    for record in range(known):
+    for place in range(known):
+        record = touched[place]
         if records[record].residual > epsilon * records[record].degree:
             queue[tail] = record
             tail += 1
     while head < tail and visits < rule.edge_budget:
-        record = queue[head & wrap]
-        node = records[record].node
-        indices, weights, begin, end = arcs.indices, arcs.weights, arcs.indptr[node], arcs.indptr[node + 1]
-        capped = 0 < cap < end - begin
-        if capped:
-            begin = np.searchsorted(arcs.hubs, node) * cap
-            indices, weights, end = arcs.kept_indices, arcs.kept_weights, begin + cap
-        most = min(known + end - begin, len(arcs.degree))
-        if most > len(records):
-            full = True
-            break
-        new_bits = bits_for(work, bits, most)
-        if new_bits > bits:
-            rehash(work, bits, new_bits, known)
-            bits = new_bits
-            shift, mask = np.uint64(64 - bits), np.uint64((1 << bits) - 1)
+        # Rows of neighbours lie anywhere: their first lines are fetched while others are pushed. Past the tail of the
+        # queue stand old records, which do no harm.
+        soon, later = queue[np.uint64(head + AHEAD) & wrap], queue[np.uint64(head + 2 * AHEAD) & wrap]
+        prefetch(indptr, int(later if dense else nodes[later]))
+        coming = indptr[soon if dense else nodes[soon]]
+        prefetch(indices, coming)
+        prefetch(indices, coming + LINE)
+        record = queue[np.uint64(head) & wrap]
+        node = int(record if dense else nodes[record])
+        begin, end = indptr[node], indptr[node + 1]
+        stop = end if end - begin <= rule.hub_cap else begin + rule.hub_cap
+        if not dense:
+            most = min(known + stop - begin, len(arcs.degree))
+            if most > len(records):
+                full = True
+                break
+            new_bits = bits_for(work, bits, most)
+            if new_bits > bits:
+                rehash(work, bits, new_bits, known)
+                bits = new_bits
+                shift, mask = np.uint64(64 - bits), np.uint64((1 << bits) - 1)
         head += 1
         mass, degree = records[record].residual, records[record].degree
         share = mass / (degree - damping * rule.self_loop)
         records[record].residual = SPENT
         records[record].estimate += rule.teleport * degree * share
         step = damping * share
-        for place in range(begin, end):
-            neighbor = np.int64(indices[place])
-            entry = np.uint64(neighbor) * multiplier >> shift
-            to = int(entries[entry])
-            while to >= 0 and records[to].node != neighbor:
-                entry = (entry + np.uint64(1)) & mask
-                to = int(entries[entry])
-            if to < 0:
-                to = known
-                known += 1
-                entries[entry] = to
-                records[to].node = neighbor
-                records[to].degree = arcs.degree[neighbor]
-                records[to].residual = 0.0
-                records[to].estimate = 0.0
-                work.shared[to] = 0.0
+        for place in range(begin, stop):
+            neighbor = np.uint64(indices[place])
+            to = neighbor
+            if not dense:
+                entry = neighbor * GOLDEN >> shift
+                while entries[entry] >= 0 and np.uint64(nodes[entries[entry]]) != neighbor:
+                    entry = (entry + np.uint64(1)) & mask
+                if entries[entry] < 0:
+                    entries[entry] = known
+                    nodes[known] = neighbor
+                    records[known].degree = arcs.degree[neighbor]
+                    records[known].leader = arcs.twin_leader[neighbor]
+                    records[known].estimate = 0.0
+                    records[known].residual = 0.0
+                to = np.uint64(entries[entry])
             before = records[to].residual
-            after = before + step * weights[place & arcs.weight_mask]
+            after = before + step * weights[place & weight_mask]
             threshold = epsilon * records[to].degree
             records[to].residual = after
-            # Written first and counted afterwards, without a branch that would be mispredicted.
-            queue[tail & wrap] = to
+            # Written first and counted afterwards, without branches that would be mispredicted.
+            queue[np.uint64(tail) & wrap] = to
             tail += (before <= threshold) & (after > threshold)
-        if capped:
-            lost += step * (degree - rule.self_loop - _sum(weights, begin, end))
+            touched[np.uint64(known)] = to
+            known += before == 0.0
+        if stop < end:
+            lost += step * (degree - rule.self_loop - _sum(weights, weight_mask, begin, stop))
             lost_rho += step
-        visits += end - begin
+        visits += stop - begin
         pushes += 1
     return State(state.source, known, bits, visits, pushes, lost, lost_rho, full)
 

@@ -9,12 +9,13 @@ import numpy.typing as npt
 from numba import from_dtype, types
 
 from preprocessing.bundle import IntArray, Topology
-from preprocessing.hubs import kept_arcs
+from preprocessing.hubs import kept_arcs_first
 from preprocessing.settings import PprSettings
 from preprocessing.twins import twin_leaders
 
 __all__ = [
     "ARCS_TYPES",
+    "FIRST_BITS",
     "FLOAT32S",
     "ROWS_TYPE",
     "RULE_TYPE",
@@ -29,13 +30,17 @@ __all__ = [
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
 
-RECORD = np.dtype([("residual", np.float64), ("degree", np.float64), ("estimate", np.float64), ("node", np.int64)])
-"""Mass left to push, weighted degree with the self-loop, mass settled, and whose record it is: half a cache line."""
+RECORD = np.dtype([("residual", np.float64), ("degree", np.float64), ("estimate", np.float64), ("leader", np.int64)])
+"""Mass left to push, above zero once the node is touched; weighted degree with the self-loop; mass settled; leader of
+the twin class. Half a cache line."""
 CACHE_LINE = 64
-DENSE_NODES = 1 << 16
-"""Up to here every node has an entry in the index; above, the index follows the nodes touched."""
+DENSE_NODES = 1 << 21
+"""Up to here a workspace has a record a node; above, its size follows the nodes touched."""
 FIRST_TOUCHED = 1 << 14
+FIRST_BITS = 8
+"""Of the hash table when a row starts."""
 LISTED_HUBS = 1024
+UNLIMITED: int = np.iinfo(np.int64).max
 
 
 class Arcs(NamedTuple):
@@ -44,7 +49,7 @@ class Arcs(NamedTuple):
     ``weights[place & weight_mask]`` is the weight of an arc: an unweighted graph stores a single 1 and a mask of 0.
     ``degree`` [N] is the weighted degree with the self-loop, ``least_degree`` the least of a node with a neighbour.
     ``twin_leader`` [N] is the first node of a twin class, −1 without a twin. ``by_degree`` lists the rows of greatest
-    degree, descending. A node among ``hubs`` [H] walks only the arcs ``kept_indices``, ``kept_weights`` [H · cap].
+    degree, descending.
     """
 
     indptr: Int64Array
@@ -55,18 +60,17 @@ class Arcs(NamedTuple):
     least_degree: float
     twin_leader: IntArray
     by_degree: Int64Array
-    hubs: Int64Array
-    kept_indices: IntArray
-    kept_weights: npt.NDArray[np.float32]
 
     @classmethod
     def of(cls, topology: Topology, settings: PprSettings) -> Arcs:
-        """Views of the topology's arrays, and what is derived from them: O(arcs + N log N)."""
+        """Views of the topology's arrays, of a copy under a hub cap, and what is derived: O(arcs + N log N)."""
+        leaders = twin_leaders(topology)
+        if settings.hub_cap is not None:
+            topology = kept_arcs_first(topology, settings.hub_cap)
         weights = np.ones(1, dtype=np.float32) if topology.weights is None else topology.weights
         degree = topology.strengths().astype(np.float64) + float(settings.self_loops)
         connected = topology.degrees() > 0
         listed = min(LISTED_HUBS, topology.num_nodes)
-        hubs, kept_indices, kept_weights = kept_arcs(topology, settings.hub_cap)
         return cls(
             _read_only(topology.indptr),
             _read_only(topology.indices),
@@ -74,18 +78,16 @@ class Arcs(NamedTuple):
             0 if topology.weights is None else -1,
             _read_only(degree),
             float(degree.min(where=connected, initial=np.inf)),
-            _read_only(twin_leaders(topology)),
+            _read_only(leaders),
             _read_only(_largest(degree, listed)),
-            _read_only(hubs),
-            _read_only(kept_indices),
-            _read_only(kept_weights),
         )
 
 
 class Rule(NamedTuple):
     """What a row is, and what it may cost. ``self_loop`` is the weight of A's diagonal, 0 or 1.
 
-    A row that costs more than ``patience`` edge visits is left to the block solver.
+    A node walks only the first ``hub_cap`` of its arcs. A row that costs more than ``patience`` edge visits is left to
+    the block solver.
     """
 
     teleport: float
@@ -93,11 +95,12 @@ class Rule(NamedTuple):
     include_self: bool
     epsilon: float
     epsilon_floor: float
+    hub_cap: int
     edge_budget: int
     patience: int
 
     @classmethod
-    def of(cls, settings: PprSettings, patience: int = np.iinfo(np.int64).max) -> Rule:
+    def of(cls, settings: PprSettings, patience: int = UNLIMITED) -> Rule:
         """The settings as the kernels take them."""
         return cls(
             settings.teleport,
@@ -105,20 +108,24 @@ class Rule(NamedTuple):
             settings.include_self,
             settings.epsilon,
             settings.epsilon_floor,
-            np.iinfo(np.int64).max if settings.edge_budget is None else settings.edge_budget,
+            UNLIMITED if settings.hub_cap is None else settings.hub_cap,
+            UNLIMITED if settings.edge_budget is None else settings.edge_budget,
             patience,
         )
 
 
 class Workspace(NamedTuple):
-    """One thread's memory. It follows the nodes that a row touches: they have records in the order of the first touch.
+    """One thread's memory for the nodes that a row touches.
 
-    ``records`` [C] and ``shared`` [C], the best score of the twin class that the node leads. ``queue`` is a ring of
-    record numbers. ``entries`` lead from a node to its record, −1 where there is none: with ``dense`` there is one a
-    node, else they are a hash table whose first 2^bits are in use, few for a row of few nodes.
+    ``dense``: a record a node, under the node's number. Else records come in the order of the first touch, ``nodes``
+    tells whose they are, and ``entries``, a hash table of which 2^bits are in use, lead from a node to its own, −1
+    where there is none. ``touched`` [C + 1] are the records in the order of the first touch, ``queue`` is a ring of
+    records. ``shared`` [C]: the best score of the twin class that the record's node leads, 0 between rows.
     """
 
     records: npt.NDArray[np.void]
+    nodes: Int64Array
+    touched: npt.NDArray[np.int32]
     shared: Float64Array
     queue: npt.NDArray[np.int32]
     entries: npt.NDArray[np.int32]
@@ -126,15 +133,21 @@ class Workspace(NamedTuple):
 
     @classmethod
     def of(cls, arcs: Arcs, touched: int = FIRST_TOUCHED, dense_nodes: int | None = None) -> Workspace:
-        """A clean workspace that has room for ``touched`` nodes, a power of two in number."""
+        """A clean workspace: dense, or with room for ``touched`` nodes."""
         size = len(arcs.degree)
-        room = 1 << min(max(touched, 2) - 1, max(size, 2) - 1).bit_length()
         dense = size <= (DENSE_NODES if dense_nodes is None else dense_nodes)
+        room = size if dense else 1 << (min(touched, max(size, 2)) - 1).bit_length()
+        records = _aligned(room)
+        if dense:
+            records["residual"], records["estimate"] = 0.0, 0.0
+            records["degree"], records["leader"] = arcs.degree, arcs.twin_leader
         return cls(
-            _aligned(room),
+            records,
+            np.empty(0 if dense else room, dtype=np.int64),
+            np.arange(room + 1, dtype=np.int32),
             np.zeros(room),
-            np.empty(2 * room, dtype=np.int32),
-            np.full(size if dense else 4 * room, -1, dtype=np.int32),
+            np.zeros(1 << (room + 1).bit_length(), dtype=np.int32),
+            np.full(0 if dense else max(4 * room, 1 << FIRST_BITS), -1, dtype=np.int32),
             dense,
         )
 
@@ -211,14 +224,15 @@ _named = types.BaseTuple.from_types
 SOURCES = _INT64S
 ARCS_TYPES = [
     _named(
-        (_INT64S, indices, FLOAT32S, _I8, _FLOAT64S, _F8, indices, _INT64S, _INT64S, indices, FLOAT32S),
+        (_INT64S, indices, FLOAT32S, _I8, _FLOAT64S, _F8, indices, _INT64S),
         Arcs,
     )
     for indices in (_INT32S, _INT64S)
 ]
-RULE_TYPE = _named((_F8, _F8, types.boolean, _F8, _F8, _I8, _I8), Rule)
+RULE_TYPE = _named((_F8, _F8, types.boolean, _F8, _F8, _I8, _I8, _I8), Rule)
+_INT32_ROOM = types.int32[::1]
 WORKSPACE_TYPE = _named(
-    (from_dtype(RECORD)[::1], _F8[::1], types.int32[::1], types.int32[::1], types.boolean), Workspace
+    (from_dtype(RECORD)[::1], _I8[::1], _INT32_ROOM, _F8[::1], _INT32_ROOM, _INT32_ROOM, types.boolean), Workspace
 )
 ROWS_TYPE = _named(
     (

@@ -116,9 +116,10 @@ def test_an_isolated_node_has_itself_alone(self_loops: bool, score: float) -> No
     st.booleans(),
     st.sampled_from([0.3, 1e-2, 1e-6]),
     st.sampled_from([1, 20, 10**6]),
+    st.booleans(),
 )
 def test_a_row_is_its_estimate_plus_its_residual_diffused(
-    graph: tuple[int, Edges], teleport: float, self_loops: bool, epsilon: float, budget: int
+    graph: tuple[int, Edges], teleport: float, self_loops: bool, epsilon: float, budget: int, dense: bool
 ) -> None:
     matrix = adjacency(*graph)
     settings = PprSettings(
@@ -128,15 +129,16 @@ def test_a_row_is_its_estimate_plus_its_residual_diffused(
     S = dense_ppr(matrix, teleport, self_loops)
     degree = np.diff(matrix.indptr) + float(self_loops)
     for source in np.flatnonzero(np.diff(matrix.indptr)):
-        work = Workspace.of(arcs)
+        work = Workspace.of(arcs, dense_nodes=len(degree) if dense else 0)
         state = drain(arcs, work, rule, epsilon, start(arcs, work, source))
-        touched = work.records[: state.touched]
+        nodes = work.touched[: state.touched] if dense else work.nodes[: state.touched]
+        touched = work.records[work.touched[: state.touched]]
         residual, estimate = np.zeros(len(degree)), np.zeros(len(degree))
-        residual[touched["node"]], estimate[touched["node"]] = touched["residual"], touched["estimate"]
+        residual[nodes], estimate[nodes] = touched["residual"], touched["estimate"]
         assert estimate.sum() + residual.sum() == pytest.approx(np.sqrt(degree[source]), rel=1e-12)
         scale = np.divide(1, np.sqrt(degree), out=np.zeros(len(degree)), where=degree > 0)
         assert scale * estimate + S @ (scale * residual) == pytest.approx(S[source], abs=1e-12)
-        assert len(set(touched["node"])) == state.touched
+        assert len(set(nodes.tolist())) == state.touched
         assert (touched["residual"] > 0).all()
         assert state.visits < budget + degree.max()
         assert state.visits >= budget or (residual <= epsilon * degree).all()
