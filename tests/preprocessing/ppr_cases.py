@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
 from preprocessing.artifact import build, fingerprint
 from preprocessing.bundle import BUNDLE, Bundle, Topology
+from preprocessing.ids import IdMap
 from preprocessing.push import push_rows
 from preprocessing.row_solver import RowSolver
 from preprocessing.settings import PprSettings
@@ -160,7 +163,7 @@ def fill(graph: Topology, settings: PprSettings, first: int = 0, end: int | None
 
 
 def write_bundle(
-    path: Path, matrix: sp.csr_array, heard: sp.csr_array | None = None, ids: list[int] | None = None
+    path: Path, matrix: sp.csr_array, heard: sp.csr_array | None = None, ids: list[Any] | None = None
 ) -> Bundle:
     """A bundle of topology alone; ``heard`` is the directed adjacency, where it is another; ``ids`` ascend."""
     with build(path, BUNDLE, fingerprint(matrix.indptr.tolist(), matrix.indices.tolist())) as made:
@@ -172,7 +175,8 @@ def write_bundle(
             if (part.data != 1).any():
                 np.save(made.path / name / "weights.npy", part.data.astype(np.float32))
         if ids is not None:
-            np.save(made.path / "ids.npy", np.array(ids, dtype=np.int64))
+            column = pa.array(ids, pa.large_string()) if isinstance(ids[0], str) else np.array(ids, dtype=np.int64)
+            IdMap(column).save(made.path)
         made.publish({"counts": {"nodes": matrix.shape[0]}, "features": {"layout": "none"}})
     return Bundle(path)
 

@@ -24,6 +24,7 @@ from preprocessing.ray_shards import run_shards
 from preprocessing.stage import Emitter
 
 MATRIX = random_adjacency(300, 700, seed=2)
+IDS = list(range(300))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -112,13 +113,17 @@ class Counting(Emitter):
             raise Interrupted("interrupted by a test")
 
 
-def run(bundle: Bundle, emitter: Emitter, **settings: Any) -> Any:
-    spec = {"bundle": str(bundle.path), "settings": {"ppr": {"top_k": 4}, "shard_rows": 70, **settings}}
-    return preprocess(spec, emitter)["ppr"]
+def run(bundle: Bundle, emitter: Emitter, previous: dict[str, Any] | None = None, **settings: Any) -> Any:
+    settings = {"ppr": {"top_k": 4}, "shard_rows": 70, **settings}
+    return preprocess({"bundle": str(bundle.path), "settings": settings, "previous": previous}, emitter)["ppr"]
+
+
+def files(bundle: Bundle) -> dict[str, str]:
+    return dict(read_manifest(bundle.path / "ppr", PPR)["files"])
 
 
 def test_workers_write_the_bytes_of_one_process_and_go_on_after_an_interruption(tmp_path: Path) -> None:
-    here, there = write_bundle(tmp_path / "here", MATRIX), write_bundle(tmp_path / "there", MATRIX)
+    here, there = (write_bundle(tmp_path / name, MATRIX, ids=IDS) for name in ("here", "there"))
     whole = run(here, Emitter("preprocess"), threads=2)
     stopped, rest = Counting(interrupt=True), Counting()
     with pytest.raises(Interrupted):
@@ -132,8 +137,18 @@ def test_workers_write_the_bytes_of_one_process_and_go_on_after_an_interruption(
     assert len(rest.shards) == 5 - len(finished)
     assert rest.nodes[-1] == 300
     assert rest.nodes == sorted(rest.nodes)
-    files = [read_manifest(bundle.path / "ppr", PPR)["files"] for bundle in (here, there)]
-    assert files[0] == files[1]
+    assert files(here) == files(there)
+    one_less = MATRIX.tolil()
+    [one, *_], [other, *_] = MATRIX.nonzero()
+    one_less[one, other] = one_less[other, one] = 0
+    changed = [write_bundle(tmp_path / name, one_less.tocsr(), ids=IDS) for name in ("changed", "changed there")]
+    previous = {"bundle": str(here.path), "tolerance": 0.01}
+    counts = [
+        run(bundle, Emitter("preprocess"), previous, num_workers=n) for n, bundle in zip((0, 2), changed, strict=True)
+    ]
+    assert counts[0] == counts[1]
+    assert 0 < counts[0]["previous"]["kept"] < 300
+    assert files(changed[0]) == files(changed[1])
 
 
 def test_a_cluster_that_is_too_small_is_refused(tmp_path: Path) -> None:
