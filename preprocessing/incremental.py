@@ -6,6 +6,7 @@ With S = t(I − (1−t)T)^{-1} before and S' after, S' − S = ((1−t)/t)·S'(
 
 S'q is one vector: the bounds of all rows cost some sixty passes over the edges, whatever has changed. Each pass adds
 t(1−t)^k T'^k q; what the passes left out would add at row i is at most (1−t)^k·max(q/√d)·√d_i, because T'√d = √d.
+In a component where q is zero everywhere nothing moves, and the bound is exactly zero.
 
 A node that only one of the two graphs has counts in the other as isolated.
 """
@@ -26,6 +27,8 @@ __all__ = ["Change", "compare", "row_bounds"]
 
 _UNREAD = 0.01
 """The passes stop when what they leave out is this share of the tolerance."""
+_ROUNDING = 1e-6
+"""More than the relative error of a sum of 2^32 positive float64 terms, as a pass adds up."""
 
 Progress = Callable[[int, int], None]
 Float32Array = npt.NDArray[np.float32]
@@ -58,13 +61,17 @@ def compare(old: Bundle, new: Bundle, self_loop: float) -> Change:
 def row_bounds(
     change: Change, new: Topology, teleport: float, self_loop: float, tolerance: float, progress: Progress
 ) -> Float64Array:
-    """How far any entry of a row can have moved, [N']; infinite for nodes that the graph before did not have."""
+    """How far any entry of a row can have moved, [N'].
+
+    Zero in components that nothing has changed; infinite for nodes that the graph before did not have.
+    """
     side, damping = _Side.of(new, self_loop), 1 - teleport
     largest = side.root.max(initial=0.0)
     reach = np.divide(change.difference, side.root, out=np.zeros(len(side.root)), where=side.root > 0).max(initial=0.0)
     # What k passes leave out, times (1−t)/t, is at most (1−t)^(k+1)/t · reach · √d.
     wanted = _UNREAD * tolerance * teleport / max(reach * largest, np.finfo(np.float64).tiny)
-    passes = max(int(np.ceil(np.log(wanted) / np.log(damping))), 1)
+    # Any number of passes gives true bounds, and a tolerance of 0 asks only which of them are 0.
+    passes = max(int(np.ceil(np.log(wanted) / np.log(damping))), 1) if tolerance > 0 else 1
     term = teleport * change.difference
     bound, moved = term.copy(), np.empty_like(term)
     for number in range(passes):
@@ -73,7 +80,8 @@ def row_bounds(
         bound += term
         progress(number + 1, passes)
     bound += damping ** (passes + 1) * reach * side.root
-    bound *= damping / teleport
+    bound *= (1 + _ROUNDING) * damping / teleport
+    bound[~_reached(side, change.difference)] = 0
     bound[change.old_row < 0] = np.inf
     return bound
 
@@ -91,6 +99,16 @@ class _Side(NamedTuple):
         weights = np.empty(0, dtype=np.float32) if topology.weights is None else topology.weights
         root = np.sqrt(topology.strengths() + self_loop)
         return cls(_read_only(topology.indptr), _read_only(topology.indices), _read_only(weights), root)
+
+
+def _reached(side: _Side, difference: Float64Array) -> npt.NDArray[np.bool_]:
+    """The nodes, [N'], of components in which something differs."""
+    reached = difference > 0
+    queue = np.empty(len(reached), dtype=np.int64)
+    changed = np.flatnonzero(reached)
+    queue[: len(changed)] = changed
+    _spread(side, queue, len(changed), reached)
+    return reached
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -156,3 +174,18 @@ def _walk(side: _Side, self_loop: float, damping: float, vector: Float64Array, p
             product[row] = damping * self_loop / side.root[row] ** 2 * vector[row]
             for place in range(side.indptr[row], side.indptr[row + 1]):
                 product[row] += damping * _entry(side, place, row) * vector[side.indices[place]]
+
+
+@njit([types.void(side, _I8[::1], _I8, types.boolean[::1]) for side in _SIDES], nogil=True, cache=True)
+def _spread(side: _Side, queue: Int64Array, filled: int, reached: npt.NDArray[np.bool_]) -> None:
+    """Mark all that is connected with the first ``filled`` nodes of ``queue`` [N'], which are marked already."""
+    done = 0
+    while done < filled:
+        row = queue[done]
+        done += 1
+        for place in range(side.indptr[row], side.indptr[row + 1]):
+            node = side.indices[place]
+            if not reached[node]:
+                reached[node] = True
+                queue[filled] = node
+                filled += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from preprocessing.errors import ResourceError, RgrlError, WorkerLostError
@@ -14,17 +14,20 @@ Result = TypeVar("Result")
 
 RETRIES = 3
 """How often Ray starts a shard again whose worker was lost."""
+PATIENCE_S = 30.0
+"""How long cancelled shards may take to end."""
 CONTINUE = "run the same command again: it continues from the shards that are done"
 
 
 def run_shards(
     work: Callable[[int], Result], shards: Sequence[int], workers: int, threads: int
-) -> Iterator[tuple[int, Result]]:
+) -> Generator[tuple[int, Result]]:
     """``work(shard)`` for every shard, ``workers`` at a time with ``threads`` cores each; yields them as they end.
 
     ``work`` is pickled by Ray, and runs on machines where rgrl is installed and the paths it reads and writes are
     mounted. ``ResourceError`` at once when no machine has so many cores;
     ``WorkerLostError`` when a shard's worker is lost time and again; an ``RgrlError`` of ``work`` comes as it is.
+    However it ends, closed or interrupted too, no shard is in work any more afterwards.
     """
     with connected() as ray:
         cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
@@ -43,19 +46,25 @@ def run_shards(
         task = ray.remote(num_cpus=threads, max_retries=RETRIES)(run)
         waiting = list(reversed(shards))
         running: dict[Any, int] = {}
-        while waiting or running:
-            while waiting and len(running) < workers:
-                shard = waiting.pop()
-                running[task.remote(shard)] = shard
-            [done], _ = ray.wait(list(running), num_returns=1)
-            shard = running.pop(done)
-            try:
-                yield shard, ray.get(done)
-            except ray.exceptions.RayTaskError as error:
-                if isinstance(error.cause, RgrlError):
-                    raise error.cause from error
-                raise WorkerLostError(f"shard {shard} failed", given=str(error.cause), remedy=CONTINUE) from error
-            except ray.exceptions.RayError as error:
-                raise WorkerLostError(
-                    f"the worker of shard {shard} was lost", given=str(error), remedy=CONTINUE
-                ) from error
+        try:
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    shard = waiting.pop()
+                    running[task.remote(shard)] = shard
+                [done], _ = ray.wait(list(running), num_returns=1)
+                shard = running.pop(done)
+                try:
+                    yield shard, ray.get(done)
+                except ray.exceptions.RayTaskError as error:
+                    if isinstance(error.cause, RgrlError):
+                        raise error.cause from error
+                    raise WorkerLostError(f"shard {shard} failed", given=str(error.cause), remedy=CONTINUE) from error
+                except ray.exceptions.RayError as error:
+                    raise WorkerLostError(
+                        f"the worker of shard {shard} was lost", given=str(error), remedy=CONTINUE
+                    ) from error
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
+            if running:
+                ray.wait(list(running), num_returns=len(running), timeout=PATIENCE_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
@@ -16,6 +17,7 @@ __all__ = [
     "NpzSource",
     "PprSettings",
     "PreprocessSettings",
+    "PreviousSettings",
     "PygSource",
     "Settings",
     "TableSource",
@@ -205,8 +207,25 @@ class PreprocessSettings(Settings):
 
     ppr: PprSettings = PprSettings()
     degree_weights: DegreeWeightSettings = DegreeWeightSettings()
-    threads: int | None = Field(None, ge=1, le=1024, description="Default: every core.")
+    num_workers: int = Field(
+        0, ge=0, le=4096, description="0: in this process. 1 or more: shards of PPR as Ray tasks, so many at a time."
+    )
+    threads: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="Threads a process, cores a worker; default: all cores, shared by the workers.",
+    )
     shard_rows: int = Field(16_384, ge=1, description="Rows a shard; a killed run loses at most the shards in work.")
+
+
+class PreviousSettings(Settings):
+    """Whose PPR rows to keep where the graph has changed little."""
+
+    bundle: Path = Field(description="The graph's bundle before the change, with PPR rows of the same settings.")
+    tolerance: float = Field(
+        1e-4, ge=0, le=1, description="A row is kept when no entry of it can have moved by more than this."
+    )
 
 
 class GenerateSettings(Settings):

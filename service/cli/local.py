@@ -110,17 +110,37 @@ def preprocess(
     bundle: BundlePath,
     top_k: Annotated[int | None, typer.Option(help="PPR neighbours a node.")] = None,
     teleport: Annotated[float | None, typer.Option(help="Teleport probability.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads; default: every core.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads, of each worker; default: every core.")] = None,
+    num_workers: Annotated[
+        int | None, typer.Option("--num-workers", help="Ray workers; default: 0, in the command's own process.")
+    ] = None,
+    before: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="OLD", help="The bundle before a change: keep its rows that moved little."),
+    ] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="How far a score of a kept row can have moved, with --from; default: 1e-4.")
+    ] = None,
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
     """Compute PPR neighbours and degree weights of a bundle; continues where a killed run stopped."""
-    from preprocessing.settings import PreprocessSettings
+    from preprocessing.settings import PreprocessSettings, PreviousSettings
+
+    if before is None and tolerance is not None:
+        raise UsageError("--tolerance goes with --from", remedy="name the bundle before the change, or leave it out")
 
     ppr = {name: value for name, value in (("top_k", top_k), ("teleport", teleport)) if value is not None}
     document: dict[str, Any] = {"ppr": ppr, "threads": threads}
+    if num_workers is not None:
+        document["num_workers"] = num_workers
     settings = validated(PreprocessSettings, assign(document, set_ or []))
-    _run("preprocess", {"bundle": str(bundle.absolute()), "settings": settings.model_dump()}, as_json)
+    spec: dict[str, Any] = {"bundle": str(bundle.absolute()), "settings": settings.model_dump()}
+    if before is not None:
+        chosen = {} if tolerance is None else {"tolerance": tolerance}
+        previous = validated(PreviousSettings, {"bundle": before.absolute(), **chosen})
+        spec["previous"] = previous.model_dump(mode="json")
+    _run("preprocess", spec, as_json)
 
 
 def train(

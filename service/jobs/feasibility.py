@@ -7,6 +7,7 @@ from pathlib import Path
 from preprocessing.artifact import read_manifest
 from preprocessing.bundle import PPR
 from preprocessing.errors import ArtifactError, ResourceError, UsageError
+from preprocessing.settings import PreprocessSettings
 from service.errors import ConflictError
 from service.jobs.schemas import EvaluateJob, IndexJob, IngestJob, JobRequest, PipelineJob, PreprocessJob, TrainJob
 from service.machine import machine
@@ -23,11 +24,13 @@ def check_feasible(request: JobRequest, graph: Graph) -> None:
             _check_source(graph)
         case PreprocessJob():
             _check_ready(graph)
+            _check_shards(request.preprocess)
         case TrainJob():
             _check_ready(graph)
             _check_ppr(graph, request.train.anchors.num_local)
             _check_workers(request.train.run)
         case PipelineJob():
+            _check_shards(request.preprocess)
             _check_workers(request.train.run)
         case EvaluateJob() | IndexJob():
             return
@@ -61,6 +64,16 @@ def _check_ppr(graph: Graph, num_local: int) -> None:
             f"the graph's PPR rows hold {stored} nodes each, fewer than train.anchors.num_local, {num_local}",
             remedy=f"preprocess the graph with ppr.top_k of at least {num_local}",
             pointer="/train/anchors/num_local",
+        )
+
+
+def _check_shards(preprocess: PreprocessSettings) -> None:
+    have, need = machine().cores, preprocess.num_workers * (preprocess.threads or 1)
+    if need > have:
+        raise ResourceError(
+            f"preprocessing asks for {preprocess.num_workers} workers, {need} cores, and this machine has {have} cores",
+            remedy="ask for fewer workers or threads",
+            pointer="/preprocess/num_workers",
         )
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
 from preprocessing.artifact import build, fingerprint
 from preprocessing.bundle import BUNDLE, Bundle, Topology
+from preprocessing.ids import IdMap
 from preprocessing.push import push_rows
 from preprocessing.row_solver import RowSolver
 from preprocessing.settings import PprSettings
@@ -158,13 +162,30 @@ def fill(graph: Topology, settings: PprSettings, first: int = 0, end: int | None
     return rows
 
 
-def write_bundle(path: Path, matrix: sp.csr_array, heard: sp.csr_array | None = None) -> Bundle:
-    """A bundle of topology alone; ``heard`` is the directed adjacency, where it is another."""
+def write_bundle(
+    path: Path, matrix: sp.csr_array, heard: sp.csr_array | None = None, ids: list[Any] | None = None
+) -> Bundle:
+    """A bundle of topology alone; ``heard`` is the directed adjacency, where it is another; ``ids`` ascend."""
     with build(path, BUNDLE, fingerprint(matrix.indptr.tolist(), matrix.indices.tolist())) as made:
         folders = {"topology": matrix} if heard is None else {"topology": heard, "topology/symmetric": matrix}
         for name, part in folders.items():
             (made.path / name).mkdir()
             np.save(made.path / name / "indptr.npy", part.indptr.astype(np.int64))
             np.save(made.path / name / "indices.npy", part.indices.astype(np.int32))
+            if (part.data != 1).any():
+                np.save(made.path / name / "weights.npy", part.data.astype(np.float32))
+        if ids is not None:
+            column = pa.array(ids, pa.large_string()) if isinstance(ids[0], str) else np.array(ids, dtype=np.int64)
+            IdMap(column).save(made.path)
         made.publish({"counts": {"nodes": matrix.shape[0]}, "features": {"layout": "none"}})
     return Bundle(path)
+
+
+def stored_rows(bundle: Bundle) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    """The rows as the parts say, and which of them say that they were kept."""
+    table = pq.read_table(sorted((bundle.path / "ppr").glob("part-*.parquet")))
+    assert table["node"].to_pylist() == list(range(bundle.num_nodes))
+    column = {name: np.array(table[name].to_pylist()) for name in table.column_names}
+    names = {"counts": "count", "visits": "count"}
+    rows = Rows(**{field: column[names.get(field, field)] for field in Rows._fields})
+    return rows, column.get("kept", np.zeros(bundle.num_nodes, dtype=np.bool_))

@@ -201,7 +201,7 @@ def test_an_unfinished_run_of_other_settings_is_not_continued(tmp_path: Path, mo
         parts_module.write_part(directory, number, table)
 
     with monkeypatch.context() as patch:
-        patch.setattr("preprocessing.ppr.write_part", fail_in_the_third)
+        patch.setattr("preprocessing.row_shards.write_part", fail_in_the_third)
         with pytest.raises(OSError, match="disk full"):
             run(bundle, {"self_loops": False}, shard_rows=100)
     assert len(list((bundle.path / ".ppr.partial").glob("part-*.parquet"))) == 2

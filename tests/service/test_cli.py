@@ -148,6 +148,9 @@ def test_ingest_says_what_it_made(tmp_path: Path, rgrl: Callable[..., tuple[int,
         (["train", "b", "o", "--set", "run=1", "--set", "run.epochs=2"], ["--set run.epochs"]),
         (["train", "b", "o", "--preset", "nobody"], ["no such preset", "nobody", "cora"]),
         (["preprocess", "b", "--teleport", "1.5"], ["ppr.teleport", "less than 1"]),
+        (["preprocess", "b", "--num-workers", "-1"], ["num_workers", "greater than or equal to 0"]),
+        (["preprocess", "b", "--from", "a", "--tolerance", "-1"], ["tolerance", "greater than or equal to 0"]),
+        (["preprocess", "b", "--tolerance", "1e-3"], ["--tolerance", "--from"]),
         (["index", "e", "--set", "links=1"], ["links", "greater than or equal to 4"]),
         (["ingest", "--edges", "e", "--npz", "n", "o"], ["one graph", "--edges --npz"]),
         (["ingest", "--npz", "n", "--label", "y", "o"], ["--label", "--npz"]),
@@ -194,6 +197,20 @@ def test_settings_are_typed_by_their_model(
     # What the preset says and no option overrules.
     assert (chosen["anchors"]["num_global"], chosen["augment"]["drop_feature_1"]) == (128, 0.3)
     assert spec["work"] == str(tmp_path / ".o.work")
+
+
+def test_preprocess_keeps_rows_of_the_graph_before(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:
+    arguments, old, new = tables(tmp_path), tmp_path / "old", tmp_path / "new"
+    for bundle in (old, new):
+        assert rgrl("ingest", *arguments, bundle)[0] == 0
+    code, _, err = rgrl("preprocess", new, "--from", old)
+    assert code == 3
+    assert f"rgrl preprocess {old}" in err
+    assert rgrl("preprocess", old, "--threads", "1")[0] == 0
+    code, out, err = rgrl("preprocess", new, "--from", old, "--tolerance", "1e-3", "--threads", "1", "--json")
+    assert code == 0, err
+    previous = json.loads(out)["ppr"]["previous"]
+    assert (previous["kept"], previous["recomputed"], previous["tolerance"]) == (3, 0, 1e-3)
 
 
 def test_index_runs_and_missing_artefacts_end_with_3(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:

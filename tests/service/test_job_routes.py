@@ -104,6 +104,16 @@ def test_more_workers_than_cores_says_have_and_need(client: TestClient, graph: s
     assert f"{need - 1} cores" in answer.json()["detail"]
 
 
+def test_more_shards_at_a_time_than_cores_are_refused(client: TestClient, graph: str) -> None:
+    have = len(os.sched_getaffinity(0))
+    for kind in ("preprocess", "pipeline"):
+        body = {"kind": kind, "graph": graph, "preprocess": {"num_workers": have, "threads": 2}}
+        problem = client.post("/v1/jobs", json=body).json()
+        assert problem["code"] == "resources_unavailable"
+        assert f"{have} workers, {2 * have} cores" in problem["detail"]
+        assert [error["pointer"] for error in problem["errors"]] == ["/preprocess/num_workers"]
+
+
 def test_jobs_that_do_not_fit_the_graph(client: TestClient, graph: str, folder: Path) -> None:
     source = add_graph(client, folder)
     bare = client.post("/v1/graphs", json={"bundle": str(tiny_bundle(folder / "data" / "n", top_k=None))}).json()["id"]
