@@ -35,9 +35,11 @@ from torch_geometric.utils import ppr as peer_module
 from preprocessing.bundle import Bundle, Topology
 from preprocessing.generate import generate
 from preprocessing.ingest import ingest
+from preprocessing.locality import renumber
 from preprocessing.row_solver import RowSolver
 from preprocessing.settings import PprSettings
 from preprocessing.stage import Emitter
+from preprocessing.workspace import Rows
 
 K, TELEPORT = 16, 0.15
 EPSILONS = [1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6]
@@ -45,7 +47,7 @@ CUSTOMARY = 1e-4
 REPEATS = 4
 
 Matrix = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.int64]
+Sources = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def _compare(name: str, topology: Topology, count: int, threads: int, limit_s: f
     return result
 
 
-def _exact(adjacency: sp.csr_array, sources: Rows) -> Matrix:
+def _exact(adjacency: sp.csr_array, sources: Sources) -> Matrix:
     """Rows of S in full, [sources, N], by the Chebyshev semi-iteration on all of them at once."""
     root = 1 / np.sqrt(adjacency.sum(axis=1))
     damped = sp.csr_array(adjacency.multiply((1 - TELEPORT) * root[:, None]).multiply(root[None, :]))
@@ -185,7 +187,7 @@ def _exact(adjacency: sp.csr_array, sources: Rows) -> Matrix:
     return np.ascontiguousarray(now.T)
 
 
-def _recall(truth: Matrix, kept: Rows) -> float:
+def _recall(truth: Matrix, kept: Sources) -> float:
     """Share of the true top K that is kept: a node counts whose score is that of the K-th at least."""
     ranked = -np.sort(-np.partition(truth, truth.shape[1] - K, axis=1)[:, -K:], axis=1)
     reachable = (ranked > 1e-13).sum(axis=1)
@@ -195,17 +197,19 @@ def _recall(truth: Matrix, kept: Rows) -> float:
 
 
 def _ours(
-    topology: Topology, settings: PprSettings, sources: Rows, truth: Matrix, threads: int, epsilon: float | None
+    topology: Topology, settings: PprSettings, sources: Sources, truth: Matrix, threads: int, epsilon: float | None
 ) -> Point:
-    with RowSolver(topology, settings, threads) as solver:
-        solver.solve(sources[:8])
+    rows = Rows.empty(len(sources), K)
+    with RowSolver(renumber(topology, threads), settings, threads) as solver:
+        list(solver.fill(sources[:8], rows.part(0, 8)))
         began = time.perf_counter()
-        rows = solver.solve(np.tile(sources, REPEATS))
+        for _ in range(REPEATS):
+            list(solver.fill(sources, rows))
         took = time.perf_counter() - began
     return Point(epsilon, REPEATS * len(sources) / took, _recall(truth, rows.neighbors[: len(sources)]))
 
 
-def _peer(adjacency: sp.csr_array, sources: Rows, truth: Matrix, epsilon: float) -> Point:
+def _peer(adjacency: sp.csr_array, sources: Sources, truth: Matrix, epsilon: float) -> Point:
     edge = torch.tensor([[0, 1], [1, 0]])
     get_ppr(edge, alpha=TELEPORT, eps=epsilon, target=torch.tensor([0]), num_nodes=2)
     indptr, indices = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64)

@@ -81,8 +81,8 @@ class KeptRows:
             before = read_rows(self._rows / part_name(number), place[here])
             after, sound = _moved(before, self._new_row, bounds[near[here]])
             places = near[here][sound]
-            for column, values in zip(rows, after, strict=True):
-                column[places] = values[sound]
+            for column in range(len(rows)):
+                rows[column][places] = after[column][sound]
             kept[places] = True
         return kept
 

@@ -6,9 +6,10 @@ arcs it reads and the records it writes then share cache lines and pages, and so
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,30 +18,54 @@ from numba import njit, types
 from preprocessing.array_file import mapped_npy
 from preprocessing.bundle import Int64Array, IntArray, Topology
 
-__all__ = ["breadth_first_order", "inverse", "renumbered"]
+__all__ = ["Renumbered", "inverse", "opened", "renumber"]
 
 Float32Array = npt.NDArray[np.float32]
 
 
-def breadth_first_order(topology: Topology) -> Int64Array:
-    """The nodes, [N], as a breadth-first search meets them that starts at each unmet node by number: O(N + arcs)."""
+class Renumbered(NamedTuple):
+    """A graph of which node v is ``order[v]`` of the graph that it came from; every row ascends."""
+
+    topology: Topology
+    order: Int64Array
+
+
+def renumber(topology: Topology, threads: int, folder: Path | None = None) -> Renumbered:
+    """The graph in breadth-first order from each unmet node by number: O(N + arcs log degree).
+
+    With a ``folder``, made anew if it is not whole, the arrays are memory-mapped files there, which cost no memory that
+    cannot be given back; ``opened`` finds them again.
+    """
     order = np.empty(topology.num_nodes, dtype=np.int64)
     _search(_read(topology.indptr), _read(topology.indices), np.zeros(topology.num_nodes, dtype=np.uint8), order)
-    return order
+    if folder is None:
+        return Renumbered(_gathered(topology, order, threads, None), order)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    part = _gathered(topology, order, threads, partial)
+    np.save(partial / "indptr.npy", part.indptr)
+    np.save(partial / "order.npy", order)
+    partial.replace(folder)
+    return opened(folder)
+
+
+def opened(folder: Path) -> Renumbered:
+    """What ``renumber`` has written there."""
+    weights = folder / "weights.npy"
+    indptr, indices, order = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices", "order"))
+    return Renumbered(Topology(indptr, indices, np.load(weights, mmap_mode="r") if weights.exists() else None), order)
 
 
 def inverse(order: Int64Array) -> Int64Array:
     """Where each node stands in the order, [N]."""
-    rank = np.empty_like(order)
+    rank = np.empty_like(order, subok=False)
     rank[order] = np.arange(len(order))
     return rank
 
 
-def renumbered(topology: Topology, order: Int64Array, threads: int, folder: Path | None = None) -> Topology:
-    """The same graph, node v being ``order[v]`` of ``topology``, each row ascending; O(arcs log degree).
-
-    With a ``folder`` its arrays are memory-mapped files there: they cost no memory that cannot be given back.
-    """
+def _gathered(topology: Topology, order: Int64Array, threads: int, folder: Path | None) -> Topology:
+    """The rows in their order, by their new numbers."""
     indptr = np.zeros(topology.num_nodes + 1, dtype=np.int64)
     np.cumsum(topology.degrees()[order], out=indptr[1:])
     weighted = topology.weights is not None
@@ -60,7 +85,7 @@ def renumbered(topology: Topology, order: Int64Array, threads: int, folder: Path
 
 def _room(name: str, dtype: npt.DTypeLike, size: int, folder: Path | None) -> npt.NDArray[Any]:
     """A flat array to write."""
-    if folder is None or size == 0:
+    if folder is None or (name == "weights" and size == 0):
         return np.empty(size, dtype=dtype)
     return np.asarray(mapped_npy(folder / f"{name}.npy", dtype, (size,)))
 

@@ -14,11 +14,12 @@ from preprocessing.artifact import build, fingerprint, finished
 from preprocessing.bundle import PPR, Bundle
 from preprocessing.degree_weights import write_degree_weights
 from preprocessing.kept_rows import Before, write_change
+from preprocessing.locality import renumber
 from preprocessing.parts import part_name, part_ranges
 from preprocessing.previous import Previous
 from preprocessing.ray_shards import run_shards
 from preprocessing.row_parts import count_marked
-from preprocessing.row_shards import ShardsWork, ShardWriter, write_shard
+from preprocessing.row_shards import GRAPH, ShardsWork, ShardWriter, write_shard
 from preprocessing.settings import PreprocessSettings, PreviousSettings, Settings
 from preprocessing.stage import Emitter
 
@@ -73,6 +74,8 @@ def _write_rows(
                 passes = partial(emitter.progress, unit="passes")
                 write_change(before.change, previous.bundle, bundle, ppr, previous.tolerance, passes)
         threads = settings.threads or max((os.cpu_count() or 1) // max(settings.num_workers, 1), 1)
+        if missing and not (scratch / GRAPH).exists():
+            renumber(bundle.symmetric, threads, scratch / GRAPH)
         work = ShardsWork(identity, bundle.path, made.path, scratch, ppr, settings.shard_rows, threads, before)
         _write_shards(work, missing, ranges, settings.num_workers, emitter)
         shutil.rmtree(scratch)

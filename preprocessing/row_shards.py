@@ -13,23 +13,25 @@ import numpy as np
 
 from preprocessing.bundle import Bundle
 from preprocessing.kept_rows import Before, KeptRows
+from preprocessing.locality import opened
 from preprocessing.parts import part_name, part_ranges, write_part
 from preprocessing.row_parts import rows_table
 from preprocessing.row_solver import RowSolver
 from preprocessing.settings import PprSettings
 from preprocessing.workspace import Rows
 
-__all__ = ["ShardWriter", "ShardsWork", "write_shard"]
+__all__ = ["GRAPH", "ShardWriter", "ShardsWork", "write_shard"]
 
 Figures = dict[str, float]
+GRAPH = "graph"
 
 
 @dataclass(frozen=True)
 class ShardsWork:
     """The rows of a bundle as parts in ``directory``, all that another process needs to write any of them.
 
-    ``identity`` is the fingerprint of the whole; ``scratch`` a folder of the same file system, which goes in the end;
-    ``before`` is there where rows of an earlier graph may be kept.
+    ``identity`` is the fingerprint of the whole; ``scratch`` a folder of the same file system, which goes in the end
+    and has under ``GRAPH`` what ``renumber`` wrote; ``before`` is there where rows of an earlier graph may be kept.
     """
 
     identity: str
@@ -53,7 +55,7 @@ class ShardWriter:
         self._kept = None if work.before is None else KeptRows(work.before)
         # A worker that was given up may still be at the same shard, on another machine: no two write one file.
         self._folder = Path(tempfile.mkdtemp(dir=work.scratch))
-        self._solver = RowSolver(bundle.symmetric, work.ppr, work.threads)
+        self._solver = RowSolver(opened(work.scratch / GRAPH), work.ppr, work.threads)
 
     def __enter__(self) -> ShardWriter:
         self._solver.__enter__()
@@ -75,8 +77,8 @@ class ShardWriter:
         for done in self._solver.fill(missing, computed):
             count(done)
         if kept is not None:
-            for column, values in zip(rows, computed, strict=True):
-                column[~kept] = values
+            for column in range(len(rows)):
+                rows[column][~kept] = computed[column]
         write_part(self._folder, number, rows_table(first, rows, self._num_nodes, kept))
         (self._folder / part_name(number)).replace(self._work.directory / part_name(number))
         return _figures(rows)

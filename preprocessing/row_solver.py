@@ -10,8 +10,8 @@ from queue import SimpleQueue
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.bundle import Topology
 from preprocessing.chebyshev import Block, solve_rows
+from preprocessing.locality import Renumbered, inverse
 from preprocessing.push import push_rows
 from preprocessing.settings import PprSettings
 from preprocessing.twin_rows import copy_twin_rows, distinct_rows
@@ -38,8 +38,10 @@ class _Bench:
 class RowSolver:
     """Use it as a context manager. A row's bits depend on the graph, the settings and the nodes it is filled with."""
 
-    def __init__(self, topology: Topology, settings: PprSettings, threads: int) -> None:
-        """``topology`` is the undirected graph; O(arcs + N log N)."""
+    def __init__(self, graph: Renumbered, settings: PprSettings, threads: int) -> None:
+        """``graph`` is undirected, and rows are asked for and told by the numbers it had before: O(arcs + N log N)."""
+        topology, self._order = graph
+        self._rank = inverse(graph.order)
         self._arcs, self._rule = Arcs.of(topology, settings), Rule.of(settings)
         small = max(topology.num_arcs, topology.num_nodes) <= settings.exact_arcs
         self._solved = small and not settings.capped
@@ -68,20 +70,17 @@ class RowSolver:
 
         Of the twins among them one is computed and the others are its copies.
         """
-        leaders = self._arcs.twin_leader
-        sources, place = distinct_rows(nodes, leaders)
+        leaders, by_place = self._arcs.twin_leader, np.argsort(self._rank[nodes])
+        own = self._rank[nodes][by_place]
+        sources, place = distinct_rows(own, leaders)
         copies = np.bincount(place, minlength=len(sources))
-        computed = Rows.empty(len(sources), rows.neighbors.shape[1])
+        computed, in_order = Rows.empty(len(sources), self._top_k), Rows.empty(len(nodes), self._top_k)
         for begin, end in self._chunks(sources, computed):
             yield int(copies[begin:end].sum())
-        copy_twin_rows(nodes, leaders, sources, place, computed, rows)
-
-    def solve(self, sources: Int64Array) -> Rows:
-        """The rows of ``sources``, each computed for itself."""
-        rows = Rows.empty(len(sources), self._top_k)
-        for _ in self._chunks(sources, rows):
-            continue
-        return rows
+        copy_twin_rows(own, leaders, sources, place, computed, in_order)
+        in_order.neighbors[:] = np.where(in_order.neighbors < 0, -1, self._order[in_order.neighbors])
+        for column in range(len(rows)):
+            rows[column][by_place] = in_order[column]
 
     def _chunks(self, sources: Int64Array, rows: Rows) -> Iterator[tuple[int, int]]:
         size, step = len(sources), SOLVED_ROWS if self._solved else PUSHED_ROWS

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from preprocessing.artifact import build, fingerprint
 from preprocessing.bundle import BUNDLE, Bundle, Topology
 from preprocessing.ids import IdMap
+from preprocessing.locality import renumber
 from preprocessing.push import push_rows
 from preprocessing.row_solver import RowSolver
 from preprocessing.settings import PprSettings
@@ -157,7 +158,7 @@ def push_all(graph: Topology, settings: PprSettings) -> Rows:
 def fill(graph: Topology, settings: PprSettings, first: int = 0, end: int | None = None) -> Rows:
     """The rows of a range of nodes as the stage makes them."""
     rows = Rows.empty((graph.num_nodes if end is None else end) - first, settings.top_k)
-    with RowSolver(graph, settings, 2) as solver:
+    with RowSolver(renumber(graph, 2), settings, 2) as solver:
         assert sum(solver.fill(np.arange(first, first + len(rows.counts)), rows)) == len(rows.counts)
     return rows
 
