@@ -65,16 +65,17 @@ def _write_rows(
     ranges = part_ranges(bundle.num_nodes, settings.shard_rows)
     with build(target, PPR, identity) as made:
         missing = [number for number in range(len(ranges)) if not (made.path / part_name(number)).exists()]
-        before = None
+        scratch, before = made.path / "work", None
+        scratch.mkdir(exist_ok=True)
         if previous is not None:
-            before = Before(previous.rows, made.path / "change", previous.tolerance)
+            before = Before(previous.rows, scratch / "change", previous.tolerance)
             if missing:
                 passes = partial(emitter.progress, unit="passes")
                 write_change(before.change, previous.bundle, bundle, ppr, previous.tolerance, passes)
         threads = settings.threads or max((os.cpu_count() or 1) // max(settings.num_workers, 1), 1)
-        work = ShardsWork(identity, bundle.path, made.path, ppr, settings.shard_rows, threads, before)
+        work = ShardsWork(identity, bundle.path, made.path, scratch, ppr, settings.shard_rows, threads, before)
         _write_shards(work, missing, ranges, settings.num_workers, emitter)
-        shutil.rmtree(made.path / "change", ignore_errors=True)
+        shutil.rmtree(scratch)
         manifest = {
             "counts": {"nodes": bundle.num_nodes, "exact": count_marked(made.path, len(ranges), "exact")},
             "settings": ppr.model_dump(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +13,7 @@ import numpy as np
 
 from preprocessing.bundle import Bundle
 from preprocessing.kept_rows import Before, KeptRows
-from preprocessing.parts import part_ranges, write_part
+from preprocessing.parts import part_name, part_ranges, write_part
 from preprocessing.row_parts import rows_table
 from preprocessing.row_solver import RowSolver
 from preprocessing.settings import PprSettings
@@ -27,12 +28,14 @@ Figures = dict[str, float]
 class ShardsWork:
     """The rows of a bundle as parts in ``directory``, all that another process needs to write any of them.
 
-    ``identity`` is the fingerprint of the whole; ``before`` is there where rows of an earlier graph may be kept.
+    ``identity`` is the fingerprint of the whole; ``scratch`` a folder of the same file system, which goes in the end;
+    ``before`` is there where rows of an earlier graph may be kept.
     """
 
     identity: str
     bundle: Path
     directory: Path
+    scratch: Path
     ppr: PprSettings
     shard_rows: int
     threads: int
@@ -48,6 +51,8 @@ class ShardWriter:
         self._num_nodes = bundle.num_nodes
         self._ranges = part_ranges(bundle.num_nodes, work.shard_rows)
         self._kept = None if work.before is None else KeptRows(work.before)
+        # A worker that was given up may still be at the same shard, on another machine: no two write one file.
+        self._folder = Path(tempfile.mkdtemp(dir=work.scratch))
         self._solver = RowSolver(bundle.symmetric, work.ppr, work.threads)
 
     def __enter__(self) -> ShardWriter:
@@ -72,7 +77,8 @@ class ShardWriter:
         if kept is not None:
             for column, values in zip(rows, computed, strict=True):
                 column[~kept] = values
-        write_part(self._work.directory, number, rows_table(first, rows, self._num_nodes, kept))
+        write_part(self._folder, number, rows_table(first, rows, self._num_nodes, kept))
+        (self._folder / part_name(number)).replace(self._work.directory / part_name(number))
         return _figures(rows)
 
 

@@ -71,7 +71,7 @@ def estimate(stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int
 
 def _preprocess(size: _Size, spec: dict[str, Any], _dim: int, cores: int) -> _Cost:
     """Rows of K neighbours and scores; a push a row."""
-    threads = min(spec.get("threads") or cores, cores)
+    threads = min((spec.get("threads") or cores) * max(spec.get("num_workers", 0), 1), cores)
     disk = size.nodes * (12 * spec["ppr"]["top_k"] + 48)
     return size.bytes + disk / 4, disk, size.nodes / (PPR_ROWS_PER_CORE * threads)
 
