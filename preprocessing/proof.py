@@ -33,7 +33,7 @@ from preprocessing.workspace import (
     Workspace,
 )
 
-__all__ = ["BOUNDS_TYPE", "ROUNDING", "SPENT", "STATE_TYPE", "SUM_INFLATION", "Bounds", "State", "measure", "prove"]
+__all__ = ["BOUNDS_TYPE", "ROUNDING", "SPENT", "STATE_TYPE", "SUM_INFLATION", "Bounds", "State", "prove"]
 
 Int64Array = npt.NDArray[np.int64]
 Float64Array = npt.NDArray[np.float64]
@@ -86,34 +86,6 @@ STATE_TYPE = types.BaseTuple.from_types((_I8,) * 5 + (_F8, _F8, _BOOL), State)
 BOUNDS_TYPE = types.BaseTuple.from_types((_F8, _F8, _F8, _F8, _F8, _F8, _BOOL), Bounds)
 
 
-@njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
-def measure(arcs: Arcs, work: Workspace, rule: Rule, state: State) -> Bounds:
-    """The norms of what a push has left, and of what capped hubs kept back."""
-    rho, mass, square = 0.0, 0.0, 0.0
-    closed = state.lost == 0
-    for place in range(state.touched):
-        record = work.touched[place]
-        residual, degree = work.records[record].residual, work.records[record].degree
-        density = residual / degree
-        rho = max(rho, density)
-        mass += residual
-        square += residual * density
-        # When every node touched has been pushed, every neighbour is touched: the component is whole.
-        closed &= work.records[record].estimate > 0.0
-    norm = np.sqrt(square) + np.sqrt(state.lost * state.lost_rho)
-    operations = OPERATIONS_A_VISIT * state.visits + OPERATIONS_A_PUSH * state.pushes
-    return Bounds(
-        (rho + state.lost_rho) * SUM_INFLATION,
-        (mass + state.lost) * SUM_INFLATION,
-        norm * SUM_INFLATION,
-        ROUNDING * operations * np.sqrt(arcs.degree[state.source]),
-        # The half push of a score is of the residual alone, not of what was lost.
-        1 - rule.teleport if state.lost == 0 else 1.0,
-        rule.self_loop if state.lost == 0 else 0.0,
-        closed,
-    )
-
-
 @njit([_F8(_F8, _F8, _F8, _F8, _F8)], nogil=True, cache=True)
 def _score(estimate: float, residual: float, degree: float, teleport: float, looped: float) -> float:
     """Ŝ of a node and the half of one more push of it; ``looped`` is the part of the degree that a push walks back."""
@@ -137,62 +109,82 @@ def _insert(work: Workspace, kept: Int64Array, scores: Float64Array, count: int,
     return count
 
 
-@njit([types.UniTuple(_I8, 2)(WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, _F8, _I8[::1], _F8[::1])], nogil=True, cache=True)
-def _select(
-    work: Workspace, rule: Rule, state: State, half: float, kept: Int64Array, scores: Float64Array
-) -> tuple[int, int]:
-    """The K best records, best first, equal ones by row number, twins by the best of their scores.
+@njit(
+    [
+        types.Tuple((BOUNDS_TYPE, _I8, _I8))(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, _F8, _I8[::1], _F8[::1])
+        for arcs in ARCS_TYPES
+    ],
+    nogil=True,
+    cache=True,
+)
+def _survey(
+    arcs: Arcs, work: Workspace, rule: Rule, state: State, half: float, kept: Int64Array, scores: Float64Array
+) -> tuple[Bounds, int, int]:
+    """The norms of what a push has left, and the K best records, best first, equal ones by row number.
 
-    First by their own scores alone: a twin class matters only if one of its nodes is among those. ``half`` is the most
-    that half a push settles of a residual: by that bound most nodes are left out without a root or a division. Returns
-    how many are kept, and how many twin classes have a score in ``shared``: ``queue`` holds their leaders' records.
+    ``half`` is the most that half a push settles of a residual: by that bound most nodes are left out without a root
+    or a division. Twins have the best of their scores; in the one pass over what is touched each node is ranked by its
+    own, and only if a twin class then is among the best a second ranks by the classes. Returns how many are kept, and
+    how many classes have a score in ``shared``: ``queue`` holds their leaders' records.
     """
-    records, touched, shared = work.records, work.touched, work.shared
+    records, touched, shared, leaders = work.records, work.touched, work.shared, work.queue
     top_k, teleport, looped = len(kept), rule.teleport, (1 - rule.teleport) * rule.self_loop
     own = find(work, state.bits, state.source)
-    count, least = 0, -1.0
+    rho, mass, square, closed = 0.0, 0.0, 0.0, state.lost == 0
+    count, classes, least, best_shared = 0, 0, -1.0, 0.0
     for place in range(state.touched):
         record = touched[place]
         estimate, residual, degree = records[record].estimate, records[record].residual, records[record].degree
+        density = residual / degree
+        rho = max(rho, density)
+        mass += residual
+        square += residual * density
+        # When every node touched has been pushed, every neighbour is touched: the component is whole.
+        closed &= estimate > 0.0
         most = (estimate + half * residual) * SUM_INFLATION
-        if most * most < least * degree or (record == own and not rule.include_self):
+        if most * most < least * degree:
             continue
         score = _score(estimate, residual, degree, teleport, looped)
-        count = _insert(work, kept, scores, count, record, score)
-        least = scores[-1] * scores[-1] if count == top_k else -1.0
-    classes, leaders = 0, work.queue
-    for place in range(state.touched):
-        record = touched[place]
         leader = records[record].leader
-        if leader < 0 or record == own:
-            continue
-        estimate, residual, degree = records[record].estimate, records[record].residual, records[record].degree
-        most = (estimate + half * residual) * SUM_INFLATION
-        if most * most >= least * degree:
-            lead = find(work, state.bits, leader)
-            if lead < 0:
-                continue
+        lead = find(work, state.bits, leader) if leader >= 0 and record != own else -1
+        if lead >= 0:
             if shared[lead] == 0.0:
                 leaders[classes] = lead
                 classes += 1
-            shared[lead] = max(shared[lead], _score(estimate, residual, degree, teleport, looped))
-    if classes == 0:
-        return count, 0
-    count, least = 0, -1.0
-    for place in range(state.touched):
-        record = touched[place]
-        estimate, residual, degree = records[record].estimate, records[record].residual, records[record].degree
-        most, leader = (estimate + half * residual) * SUM_INFLATION, records[record].leader
-        if (leader < 0 and most * most < least * degree) or (record == own and not rule.include_self):
-            continue
-        score = _score(estimate, residual, degree, teleport, looped)
-        lead = find(work, state.bits, leader) if leader >= 0 and record != own else -1
-        if lead >= 0:
-            score = max(score, shared[lead])
-        if count < top_k or score >= scores[-1]:
+            shared[lead] = max(shared[lead], score)
+            best_shared = max(best_shared, shared[lead])
+        if record != own or rule.include_self:
             count = _insert(work, kept, scores, count, record, score)
             least = scores[-1] * scores[-1] if count == top_k else -1.0
-    return count, classes
+    if classes > 0 and (count < top_k or best_shared >= scores[-1]):
+        count, least = 0, -1.0
+        for place in range(state.touched):
+            record = touched[place]
+            leader = records[record].leader
+            estimate, residual, degree = records[record].estimate, records[record].residual, records[record].degree
+            most = (estimate + half * residual) * SUM_INFLATION
+            if (leader < 0 and most * most < least * degree) or (record == own and not rule.include_self):
+                continue
+            score = _score(estimate, residual, degree, teleport, looped)
+            lead = find(work, state.bits, leader) if leader >= 0 and record != own else -1
+            if lead >= 0:
+                score = max(score, shared[lead])
+            if count < top_k or score >= scores[-1]:
+                count = _insert(work, kept, scores, count, record, score)
+                least = scores[-1] * scores[-1] if count == top_k else -1.0
+    norm = np.sqrt(square) + np.sqrt(state.lost * state.lost_rho)
+    operations = OPERATIONS_A_VISIT * state.visits + OPERATIONS_A_PUSH * state.pushes
+    bounds = Bounds(
+        (rho + state.lost_rho) * SUM_INFLATION,
+        (mass + state.lost) * SUM_INFLATION,
+        norm * SUM_INFLATION,
+        ROUNDING * operations * np.sqrt(arcs.degree[state.source]),
+        # The half push of a score is of the residual alone, not of what was lost.
+        1 - rule.teleport if state.lost == 0 else 1.0,
+        rule.self_loop if state.lost == 0 else 0.0,
+        closed,
+    )
+    return bounds, count, classes
 
 
 @njit([(RULE_TYPE, BOUNDS_TYPE, _F8)], nogil=True, cache=True)
@@ -230,12 +222,17 @@ def _highest_untouched(arcs: Arcs, work: Workspace, rule: Rule, state: State, bo
 
 
 @njit(
-    [(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, BOUNDS_TYPE, ROWS_TYPE, _I8) for arcs in ARCS_TYPES],
+    [
+        BOUNDS_TYPE(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, types.Optional(BOUNDS_TYPE), ROWS_TYPE, _I8)
+        for arcs in ARCS_TYPES
+    ],
     nogil=True,
     cache=True,
 )
-def prove(arcs: Arcs, work: Workspace, rule: Rule, state: State, bounds: Bounds, rows: Rows, row: int) -> None:
+def prove(arcs: Arcs, work: Workspace, rule: Rule, state: State, known: Bounds | None, rows: Rows, row: int) -> Bounds:
     """Select the row's K best, take the rounding off their scores, and find its gap, its error and its tie.
+
+    Returns the norms of what is left: those ``known``, else those of the residuals in the workspace.
 
     Twins of the last node kept have its very score: those left out need only stay below the other nodes kept. With
     fewer than K nodes kept nothing touched is left out, and what is untouched has a score of zero to beat.
@@ -244,7 +241,10 @@ def prove(arcs: Arcs, work: Workspace, rule: Rule, state: State, bounds: Bounds,
     kept, scores, own = rows.neighbors[row], rows.scores[row], find(work, state.bits, state.source)
     teleport, looped = rule.teleport, (1 - rule.teleport) * rule.self_loop
     half = teleport * arcs.least_degree / (arcs.least_degree - looped)
-    count, classes = _select(work, rule, state, half, kept, scores)
+    bounds: Bounds
+    bounds, count, classes = _survey(arcs, work, rule, state, half, kept, scores)
+    if known is not None:
+        bounds = known
     full = count == len(kept)
     last, last_score, split = -1, 0.0, -1
     if full:
@@ -285,3 +285,4 @@ def prove(arcs: Arcs, work: Workspace, rule: Rule, state: State, bounds: Bounds,
     gap = max(highest - lowest, highest_twin - lowest_other) if full else highest
     rows.counts[row], rows.gap[row], rows.error[row], rows.exact[row] = count, gap, error, gap <= 0
     rows.tied[row] = full and gap <= TIE * last_score and (gap > 0 or highest_twin > -np.inf)
+    return bounds

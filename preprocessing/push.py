@@ -18,7 +18,7 @@ from numba import njit, types
 
 from preprocessing.cache_hints import prefetch
 from preprocessing.local_ids import GOLDEN, bits_for, forget, rehash, touch
-from preprocessing.proof import SPENT, STATE_TYPE, State, measure, prove
+from preprocessing.proof import SPENT, STATE_TYPE, State, prove
 from preprocessing.workspace import (
     ARCS_TYPES,
     FIRST_BITS,
@@ -148,8 +148,7 @@ def push_row(arcs: Arcs, work: Workspace, rule: Rule, source: int, rows: Rows, r
         state = drain(arcs, work, rule, epsilon, state)
         if state.full:
             return NO_ROOM, state
-        bounds = measure(arcs, work, rule, state)
-        prove(arcs, work, rule, state, bounds, rows, row)
+        bounds = prove(arcs, work, rule, state, None, rows, row)
         rows.visits[row] = state.visits
         spent = state.visits >= rule.edge_budget
         rows.capped[row] = state.lost > 0 or (spent and not rows.exact[row])

@@ -21,8 +21,8 @@ __all__ = ["RowSolver"]
 
 PUSHED_ROWS, SOLVED_ROWS = 32, 256
 """Rows a thread takes at a time: few, that a stop is prompt and no thread waits long; more, to keep all lanes busy."""
-PATIENCE, LEAST_PATIENCE = 0.5, 20_000
-"""Edge visits that pushing may cost where the rest can be solved: a share of the arcs, yet all of a small component."""
+PATIENCE, LEAST_PATIENCE = 1.0, 20_000
+"""Edge visits that pushing may cost where the rest can be solved: as many as the arcs, yet all of a small component."""
 
 Int64Array = npt.NDArray[np.int64]
 
