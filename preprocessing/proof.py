@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
+from preprocessing.cache_hints import prefetch
 from preprocessing.local_ids import find, node_of
 from preprocessing.workspace import (
     ARCS_TYPES,
@@ -41,6 +42,8 @@ Float64Array = npt.NDArray[np.float64]
 OPERATIONS_A_VISIT, OPERATIONS_A_PUSH = 2, 6
 ROUNDING = 2.0**-52
 """Twice the unit roundoff, for the second-order terms and the few operations that turn masses into scores."""
+AHEAD = 12
+"""How many records ahead one is fetched: they lie in the order of touch nowhere near each other."""
 SUM_INFLATION = 1 + 2.0**-20
 """More than the relative error of a sum of 2^32 positive float64 terms (ρ, M, L)."""
 SPENT = 1e-300
@@ -130,10 +133,12 @@ def _survey(
     records, touched, shared, leaders = work.records, work.touched, work.shared, work.queue
     top_k, teleport, looped = len(kept), rule.teleport, (1 - rule.teleport) * rule.self_loop
     own = find(work, state.bits, state.source)
+    last_place = state.touched - 1
     rho, mass, square, closed = 0.0, 0.0, 0.0, state.lost == 0
     count, classes, least, best_shared = 0, 0, -1.0, 0.0
     for place in range(state.touched):
         record = touched[place]
+        prefetch(records, int(touched[min(place + AHEAD, last_place)]))
         estimate, residual, degree = records[record].estimate, records[record].residual, records[record].degree
         density = residual / degree
         rho = max(rho, density)
@@ -261,11 +266,14 @@ def prove(arcs: Arcs, work: Workspace, rule: Rule, state: State, known: Bounds |
         if split < 0 or record == own or records[record].leader != split:
             lowest_other = min(lowest_other, scores[rank])
         kept[rank] = node_of(work, record)
+    most_mass = bounds.mass * (1 + looped / arcs.least_degree) / (2 - teleport)
     highest, highest_twin = _highest_untouched(arcs, work, rule, state, bounds), -np.inf
+    last_place = state.touched - 1
     for place in range(state.touched if full else 0):
         record = touched[place]
+        prefetch(records, int(touched[min(place + AHEAD, last_place)]))
         estimate, residual, degree = records[record].estimate, records[record].residual, records[record].degree
-        reach = bounds.factor * bounds.rho * degree + bounds.slack
+        reach = bounds.factor * min(bounds.rho * degree, most_mass) + bounds.slack
         most = (estimate + half * residual + reach) * SUM_INFLATION
         if most * most <= highest * highest * degree or (record == own and not rule.include_self):
             continue

@@ -117,6 +117,11 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
             f"the graph has no node features: {HASHED_COLUMNS} are hashed from its PPR rows, so embeddings tell where "
             "in the graph a node is and nothing else",
         )
+    if bundle.topology.weights is not None:
+        emitter.warning(
+            "weights_ignored",
+            "the graph has edge weights: its PPR rows, and so the anchors, follow them; the encoder counts every edge alike",
+        )
 
 
 def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
