@@ -228,16 +228,19 @@ def _highest_untouched(arcs: Arcs, work: Workspace, rule: Rule, state: State, bo
 
 @njit(
     [
-        BOUNDS_TYPE(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, types.Optional(BOUNDS_TYPE), ROWS_TYPE, _I8)
+        types.UniTuple(_F8, 2)(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, types.Optional(BOUNDS_TYPE), ROWS_TYPE, _I8)
         for arcs in ARCS_TYPES
     ],
     nogil=True,
     cache=True,
 )
-def prove(arcs: Arcs, work: Workspace, rule: Rule, state: State, known: Bounds | None, rows: Rows, row: int) -> Bounds:
+def prove(
+    arcs: Arcs, work: Workspace, rule: Rule, state: State, known: Bounds | None, rows: Rows, row: int
+) -> tuple[float, float]:
     """Select the row's K best, take the rounding off their scores, and find its gap, its error and its tie.
 
-    Returns the norms of what is left: those ``known``, else those of the residuals in the workspace.
+    The norms of what is left are ``known``, else those of the residuals in the workspace. Returns the mass left, and
+    the factor by which the widths have to shrink for a proof, if the order of the scores is final.
 
     Twins of the last node kept have its very score: those left out need only stay below the other nodes kept. With
     fewer than K nodes kept nothing touched is left out, and what is untouched has a score of zero to beat.
@@ -267,7 +270,7 @@ def prove(arcs: Arcs, work: Workspace, rule: Rule, state: State, known: Bounds |
             lowest_other = min(lowest_other, scores[rank])
         kept[rank] = node_of(work, record)
     most_mass = bounds.mass * (1 + looped / arcs.least_degree) / (2 - teleport)
-    highest, highest_twin = _highest_untouched(arcs, work, rule, state, bounds), -np.inf
+    highest, highest_twin, rival = _highest_untouched(arcs, work, rule, state, bounds), -np.inf, 0.0
     last_place = state.touched - 1
     for place in range(state.touched if full else 0):
         record = touched[place]
@@ -286,11 +289,12 @@ def prove(arcs: Arcs, work: Workspace, rule: Rule, state: State, known: Bounds |
         upper = score + _width(rule, bounds, degree) + bounds.slack / np.sqrt(degree)
         if split >= 0 and leader == split:
             highest_twin = max(highest_twin, upper)
-        else:
-            highest = max(highest, upper)
+        elif upper > highest:
+            highest, rival = upper, score
     for number in range(classes):
         shared[work.queue[number]] = 0.0
     gap = max(highest - lowest, highest_twin - lowest_other) if full else highest
     rows.counts[row], rows.gap[row], rows.error[row], rows.exact[row] = count, gap, error, gap <= 0
     rows.tied[row] = full and gap <= TIE * last_score and (gap > 0 or highest_twin > -np.inf)
-    return bounds
+    shrink = (lowest - rival) / (highest - rival) if full and highest > rival else 1.0
+    return bounds.mass, shrink

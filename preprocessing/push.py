@@ -18,7 +18,7 @@ from numba import njit, types
 
 from preprocessing.cache_hints import prefetch
 from preprocessing.local_ids import GOLDEN, bits_for, forget, rehash, touch
-from preprocessing.proof import SPENT, STATE_TYPE, State, prove
+from preprocessing.proof import SPENT, STATE_TYPE, SUM_INFLATION, State, prove
 from preprocessing.workspace import (
     ARCS_TYPES,
     FIRST_BITS,
@@ -142,23 +142,30 @@ def push_row(arcs: Arcs, work: Workspace, rule: Rule, source: int, rows: Rows, r
     A row starts at ``rule.epsilon``. While its set is neither proved nor tied it goes on with the same state at a third
     of that, down to the floor or until its budget of edge visits is spent (``DONE``); ``NO_PATIENCE`` when the next
     third would take more visits than ``rule.patience``, ``NO_ROOM`` when the workspace has to grow first.
+
+    The widths that a proof has to beat shrink no faster than ε: where the last proof failed by far, the next is tried
+    when it can succeed, but at 1/27 at the latest.
     """
-    state, epsilon = start(arcs, work, source), rule.epsilon
+    state, epsilon, promising = start(arcs, work, source), rule.epsilon, rule.epsilon
     while True:
         state = drain(arcs, work, rule, epsilon, state)
         if state.full:
             return NO_ROOM, state
-        bounds = prove(arcs, work, rule, state, None, rows, row)
-        rows.visits[row] = state.visits
         spent = state.visits >= rule.edge_budget
-        rows.capped[row] = state.lost > 0 or (spent and not rows.exact[row])
-        epsilon /= REFINEMENT
-        # What capped hubs kept back bounds the row by now: pushing on would buy little.
-        stuck = 2 * state.lost > bounds.mass
-        if rows.exact[row] or rows.tied[row] or spent or stuck or epsilon < rule.epsilon_floor:
-            return DONE, state
-        if REFINEMENT * state.visits > rule.patience:
+        last = spent or epsilon / REFINEMENT < rule.epsilon_floor
+        impatient = REFINEMENT * state.visits > rule.patience
+        if last or impatient or epsilon <= promising:
+            mass, shrink = prove(arcs, work, rule, state, None, rows, row)
+            rows.visits[row] = state.visits
+            rows.capped[row] = state.lost > 0 or (spent and not rows.exact[row])
+            # What capped hubs kept back bounds the row by now: pushing on would buy little.
+            stuck = 2 * state.lost > mass
+            if rows.exact[row] or rows.tied[row] or last or stuck:
+                return DONE, state
+            promising = epsilon * max(shrink, REFINEMENT**-3) * SUM_INFLATION
+        if impatient:
             return NO_PATIENCE, state
+        epsilon /= REFINEMENT
 
 
 @njit([(RULE_TYPE, _I8, ROWS_TYPE, _I8)], nogil=True, cache=True)
