@@ -21,6 +21,9 @@ __all__ = ["RowSolver"]
 
 PUSHED_ROWS, SOLVED_ROWS = 32, 256
 """Rows a thread takes at a time: few, that a stop is prompt and no thread waits long; more, to keep all lanes busy."""
+DENSE_RECORDS, FIRST_TOUCHED = 1 << 25, 1 << 14
+"""All threads together have a record a node while those are so many at most (1.7 GB). Past that memory follows the
+nodes that rows touch, with room for so many at first."""
 PATIENCE, LEAST_PATIENCE = 1.0, 20_000
 """Edge visits that pushing may cost where the rest can be solved: as many as the arcs, yet all of a small component."""
 
@@ -51,12 +54,10 @@ class RowSolver:
             self._rule = self._rule._replace(patience=patience, epsilon_floor=0.0)
         self._top_k = settings.top_k
         self._idle: SimpleQueue[_Bench] = SimpleQueue()
+        first = None if self._solved or threads * topology.num_nodes <= DENSE_RECORDS else FIRST_TOUCHED
         for _ in range(threads):
-            if self._solved:
-                bench = _Bench(Workspace.of(self._arcs, topology.num_nodes), Block.of(topology.num_nodes))
-            else:
-                bench = _Bench(Workspace.of(self._arcs), None)
-            self._idle.put(bench)
+            block = Block.of(topology.num_nodes) if self._solved else None
+            self._idle.put(_Bench(Workspace.of(self._arcs, first), block))
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rows")
 
     def __enter__(self) -> RowSolver:

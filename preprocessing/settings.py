@@ -176,7 +176,7 @@ class PprSettings(Settings):
     self_loops: bool = Field(True, description="Add self-loops to A first, as GDC does.")
     include_self: bool = Field(True, description="Keep the node itself among its K.")
     epsilon: float = Field(1e-3, gt=0, lt=1, description="First push threshold, in units of sqrt(degree).")
-    epsilon_floor: float = Field(1e-5, gt=0, lt=1, description="Threshold below which an unproved row stays unproved.")
+    epsilon_floor: float = Field(1e-4, gt=0, lt=1, description="Threshold below which an unproved row stays unproved.")
     edge_budget: int | None = Field(
         None, ge=1, description="Edge visits a row may cost before it stays unproved; default: the floor ends it."
     )

@@ -34,9 +34,6 @@ RECORD = np.dtype([("residual", np.float64), ("degree", np.float64), ("estimate"
 """Mass left to push, above zero once the node is touched; weighted degree with the self-loop; mass settled; leader of
 the twin class. Half a cache line."""
 CACHE_LINE = 64
-DENSE_NODES = 1 << 21
-"""Up to here a workspace has a record a node; above, its size follows the nodes touched."""
-FIRST_TOUCHED = 1 << 14
 FIRST_BITS = 8
 """Of the hash table when a row starts."""
 LISTED_HUBS = 1024
@@ -132,11 +129,10 @@ class Workspace(NamedTuple):
     dense: bool
 
     @classmethod
-    def of(cls, arcs: Arcs, touched: int = FIRST_TOUCHED, dense_nodes: int | None = None) -> Workspace:
-        """A clean workspace: dense, or with room for ``touched`` nodes."""
-        size = len(arcs.degree)
-        dense = size <= (DENSE_NODES if dense_nodes is None else dense_nodes)
-        room = size if dense else 1 << (min(touched, max(size, 2)) - 1).bit_length()
+    def of(cls, arcs: Arcs, touched: int | None = None) -> Workspace:
+        """A clean workspace: dense, or hashed with room for ``touched`` nodes at first."""
+        size, dense = len(arcs.degree), touched is None
+        room = size if touched is None else 1 << (min(touched, max(size, 2)) - 1).bit_length()
         records = _aligned(room)
         if dense:
             records["residual"], records["estimate"] = 0.0, 0.0

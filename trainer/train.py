@@ -120,7 +120,7 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
     if bundle.topology.weights is not None:
         emitter.warning(
             "weights_ignored",
-            "the graph has edge weights: PPR rows, and so local anchors, follow them; the encoder counts every edge alike",
+            "the graph has edge weights: PPR, and so local anchors, follow them; the encoder counts every edge alike",
         )
 
 

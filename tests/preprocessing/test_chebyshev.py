@@ -28,7 +28,7 @@ def solve_all(graph: Topology, settings: PprSettings, patience: int = 0, nodes: 
     nodes = range(graph.num_nodes) if nodes is None else nodes
     arcs, rule = Arcs.of(graph, settings), Rule.of(settings, patience)
     rows = Rows.empty(len(nodes), settings.top_k)
-    solve_rows(arcs, Workspace.of(arcs, graph.num_nodes), rule, Block.of(graph.num_nodes), sources_of(*nodes), rows)
+    solve_rows(arcs, Workspace.of(arcs), rule, Block.of(graph.num_nodes), sources_of(*nodes), rows)
     return rows
 
 

@@ -129,7 +129,7 @@ def test_a_row_is_its_estimate_plus_its_residual_diffused(
     S = dense_ppr(matrix, teleport, self_loops)
     degree = np.diff(matrix.indptr) + float(self_loops)
     for source in np.flatnonzero(np.diff(matrix.indptr)):
-        work = Workspace.of(arcs, dense_nodes=len(degree) if dense else 0)
+        work = Workspace.of(arcs, None if dense else 64)
         state = drain(arcs, work, rule, epsilon, start(arcs, work, source))
         nodes = work.touched[: state.touched] if dense else work.nodes[: state.touched]
         touched = work.records[work.touched[: state.touched]]
@@ -195,12 +195,12 @@ def test_a_hashed_index_gives_the_same_bits_and_a_small_workspace_asks_for_room(
     graph, rule = topology(random_adjacency(400, 1500, seed=6)), PprSettings(top_k=6, epsilon_floor=1e-6)
     arcs, limits = Arcs.of(graph, rule), Rule.of(rule)
     whole, rows = push_all(graph, rule), Rows.empty(400, 6)
-    work = Workspace.of(arcs, touched=64, dense_nodes=0)
+    work = Workspace.of(arcs, 64)
     assert not work.dense
     grown, done = 0, 0
     while (done := push_rows(arcs, work, limits, sources_of(*range(400)), rows, done)) < 400:
         assert (work.entries == -1).all()
-        work = Workspace.of(arcs, 2 * len(work.records), dense_nodes=0)
+        work = Workspace.of(arcs, 2 * len(work.records))
         grown += 1
     assert grown > 0
     for name, array in whole._asdict().items():

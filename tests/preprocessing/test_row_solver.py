@@ -59,7 +59,7 @@ def test_small_graphs_are_exact_and_what_bounds_the_cost_of_a_row_takes_that_awa
 
 
 def test_a_hub_of_most_nodes_makes_the_table_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("preprocessing.workspace.DENSE_NODES", 0)
+    monkeypatch.setattr("preprocessing.row_solver.DENSE_RECORDS", 0)
     matrix = adjacency(90_000, [(7, leaf) for leaf in range(80_000)])
     rule = PprSettings(top_k=4, exact_arcs=0, epsilon=1e-4, epsilon_floor=1e-7)
     rows = fill(topology(matrix), rule, 0, 9)
