@@ -123,14 +123,15 @@ def _bundles(data: Path, scratch: Path, quick: bool) -> Iterator[tuple[str, Bund
         key = "path" if "path" in source else "edges"
         file = data / str(source[key])
         if file.exists():
-            yield name, _ingested(scratch / name, {**source, key: str(file)})
+            yield name, ingested(scratch / name, {**source, key: str(file)})
     nodes = 30_000 if quick else 1_000_000
     spec = {"out": str(scratch / "tables"), "settings": {"kind": "rmat", "nodes": nodes, "degree": 16}}
     generate(spec, Emitter("generate"))
-    yield f"rmat_{nodes}", _ingested(scratch / "rmat", {"kind": "tables", "edges": str(scratch / "tables" / "edges")})
+    yield f"rmat_{nodes}", ingested(scratch / "rmat", {"kind": "tables", "edges": str(scratch / "tables" / "edges")})
 
 
-def _ingested(out: Path, source: dict[str, object]) -> Bundle:
+def ingested(out: Path, source: dict[str, object]) -> Bundle:
+    """The bundle that ``ingest`` makes of a source."""
     ingest({"out": str(out), "settings": {"source": source}}, Emitter("ingest"))
     return Bundle(out)
 
@@ -139,9 +140,8 @@ def _compare(name: str, topology: Topology, count: int, threads: int, limit_s: f
     """Rows/s of ours and of the peer, at our defaults and at the peer's customary ε."""
     connected = np.flatnonzero(topology.degrees() > 0)
     sources = np.sort(np.random.default_rng(0).choice(connected, count, replace=False))
-    adjacency = sp.csr_array((np.ones(topology.num_arcs), topology.indices, topology.indptr))
-    adjacency = sp.csr_array(adjacency + sp.eye_array(topology.num_nodes))
-    truth = _exact(adjacency, sources)
+    adjacency = looped(topology)
+    truth = exact_rows(adjacency, sources)
     print(f"{name}: {topology.num_nodes:,} nodes, {topology.num_arcs:,} arcs, {count} sources", flush=True)
 
     ours: list[Point] = []
@@ -180,7 +180,13 @@ def _compare(name: str, topology: Topology, count: int, threads: int, limit_s: f
     return result
 
 
-def _exact(adjacency: sp.csr_array, sources: Sources) -> Matrix:
+def looped(topology: Topology) -> sp.csr_array:
+    """A of the topology, with self-loops."""
+    adjacency = sp.csr_array((np.ones(topology.num_arcs), topology.indices, topology.indptr))
+    return sp.csr_array(adjacency + sp.eye_array(topology.num_nodes))
+
+
+def exact_rows(adjacency: sp.csr_array, sources: Sources) -> Matrix:
     """Rows of S in full, [sources, N], by the Chebyshev semi-iteration on all of them at once."""
     root = 1 / np.sqrt(adjacency.sum(axis=1))
     damped = sp.csr_array(adjacency.multiply((1 - TELEPORT) * root[:, None]).multiply(root[None, :]))
@@ -193,7 +199,7 @@ def _exact(adjacency: sp.csr_array, sources: Sources) -> Matrix:
     return np.ascontiguousarray(now.T)
 
 
-def _recall(truth: Matrix, kept: Sources) -> float:
+def recall_at_k(truth: Matrix, kept: Sources) -> float:
     """Share of the true top K that is kept: a node counts whose score is that of the K-th at least."""
     ranked = -np.sort(-np.partition(truth, truth.shape[1] - K, axis=1)[:, -K:], axis=1)
     reachable = (ranked > 1e-13).sum(axis=1)
@@ -212,7 +218,7 @@ def _ours(
         for _ in range(REPEATS):
             list(solver.fill(sources, rows))
         took = time.perf_counter() - began
-    return Point(epsilon, REPEATS * len(sources) / took, _recall(truth, rows.neighbors[: len(sources)]))
+    return Point(epsilon, REPEATS * len(sources) / took, recall_at_k(truth, rows.neighbors[: len(sources)]))
 
 
 def _peer(adjacency: sp.csr_array, sources: Sources, truth: Matrix, epsilon: float) -> Point:
@@ -227,7 +233,7 @@ def _peer(adjacency: sp.csr_array, sources: Sources, truth: Matrix, epsilon: flo
     for row, (found, mass) in enumerate(zip(nodes, values, strict=True)):
         best = np.argsort(-np.array(mass) / root[found], kind="stable")[:K]
         kept[row, : len(best)] = np.array(found)[best]
-    return Point(epsilon, len(sources) / took, _recall(truth, kept))
+    return Point(epsilon, len(sources) / took, recall_at_k(truth, kept))
 
 
 if __name__ == "__main__":
