@@ -146,7 +146,7 @@ def _check(arcs: Arcs, work: Workspace, rule: Rule, block: Block, lane: int, sou
         False,
     )
     state = _settle(arcs, work, rule, block, lane, source, bounds)
-    prove(arcs, work, rule, state, bounds, rows, row)
+    prove(arcs, work, rule, state, bounds, rows, row, True)
     forget(work, state.bits, state.touched)
 
 

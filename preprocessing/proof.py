@@ -228,19 +228,22 @@ def _highest_untouched(arcs: Arcs, work: Workspace, rule: Rule, state: State, bo
 
 @njit(
     [
-        types.UniTuple(_F8, 2)(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, types.Optional(BOUNDS_TYPE), ROWS_TYPE, _I8)
+        types.UniTuple(_F8, 2)(
+            arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, types.Optional(BOUNDS_TYPE), ROWS_TYPE, _I8, _BOOL
+        )
         for arcs in ARCS_TYPES
     ],
     nogil=True,
     cache=True,
 )
 def prove(
-    arcs: Arcs, work: Workspace, rule: Rule, state: State, known: Bounds | None, rows: Rows, row: int
+    arcs: Arcs, work: Workspace, rule: Rule, state: State, known: Bounds | None, rows: Rows, row: int, last: bool
 ) -> tuple[float, float]:
     """Select the row's K best, take the rounding off their scores, and find its gap, its error and its tie.
 
     The norms of what is left are ``known``, else those of the residuals in the workspace. Returns the mass left, and
-    the factor by which the widths have to shrink for a proof, if the order of the scores is final.
+    the factor by which the widths have to shrink for a proof, if the order of the scores is final. Unless it is the
+    ``last`` look at the row, one that what is untouched makes fail ends there.
 
     Twins of the last node kept have its very score: those left out need only stay below the other nodes kept. With
     fewer than K nodes kept nothing touched is left out, and what is untouched has a score of zero to beat.
@@ -254,9 +257,9 @@ def prove(
     if known is not None:
         bounds = known
     full = count == len(kept)
-    last, last_score, split = -1, 0.0, -1
+    least, last_score, split = -1, 0.0, -1
     if full:
-        last, last_score = node_of(work, kept[-1]), scores[-1]
+        least, last_score = node_of(work, kept[-1]), scores[-1]
         split = -1 if kept[-1] == own else int(records[kept[-1]].leader)
     error, lowest, lowest_other = 0.0, np.inf, np.inf
     for rank in range(count):
@@ -271,8 +274,9 @@ def prove(
         kept[rank] = node_of(work, record)
     most_mass = bounds.mass * (1 + looped / arcs.least_degree) / (2 - teleport)
     highest, highest_twin, rival = _highest_untouched(arcs, work, rule, state, bounds), -np.inf, 0.0
+    hopeless = full and not last and highest > lowest
     last_place = state.touched - 1
-    for place in range(state.touched if full else 0):
+    for place in range(state.touched if full and not hopeless else 0):
         record = touched[place]
         prefetch(records, int(touched[min(place + AHEAD, last_place)]))
         estimate, residual, degree = records[record].estimate, records[record].residual, records[record].degree
@@ -284,7 +288,7 @@ def prove(
         lead = find(work, state.bits, leader) if leader >= 0 else np.int64(-1)
         score = _score(estimate, residual, degree, teleport, looped)
         shown = max(score, shared[lead]) if lead >= 0 else score
-        if shown > last_score or (shown == last_score and node_of(work, record) <= last):
+        if shown > last_score or (shown == last_score and node_of(work, record) <= least):
             continue
         upper = score + _width(rule, bounds, degree) + bounds.slack / np.sqrt(degree)
         if split >= 0 and leader == split:
@@ -295,6 +299,6 @@ def prove(
         shared[work.queue[number]] = 0.0
     gap = max(highest - lowest, highest_twin - lowest_other) if full else highest
     rows.counts[row], rows.gap[row], rows.error[row], rows.exact[row] = count, gap, error, gap <= 0
-    rows.tied[row] = full and gap <= TIE * last_score and (gap > 0 or highest_twin > -np.inf)
+    rows.tied[row] = full and not hopeless and gap <= TIE * last_score and (gap > 0 or highest_twin > -np.inf)
     shrink = (lowest - rival) / (highest - rival) if full and highest > rival else 1.0
     return bounds.mass, shrink

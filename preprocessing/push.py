@@ -155,7 +155,7 @@ def push_row(arcs: Arcs, work: Workspace, rule: Rule, source: int, rows: Rows, r
         last = spent or epsilon / REFINEMENT < rule.epsilon_floor
         impatient = REFINEMENT * state.visits > rule.patience
         if last or impatient or epsilon <= promising:
-            mass, shrink = prove(arcs, work, rule, state, None, rows, row)
+            mass, shrink = prove(arcs, work, rule, state, None, rows, row, last)
             rows.visits[row] = state.visits
             rows.capped[row] = state.lost > 0 or (spent and not rows.exact[row])
             # What capped hubs kept back bounds the row by now: pushing on would buy little.
