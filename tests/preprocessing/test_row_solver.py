@@ -28,13 +28,13 @@ def test_twins_rows_are_exchanged(
 ) -> None:
     matrix = adjacency(*graph) if seed is None else weighted(adjacency(*graph), seed)
     rule = PprSettings(top_k=top_k, include_self=include_self, exact_arcs=exact_arcs)
-    rows, own = fill(topology(matrix), rule), push_all(topology(matrix), rule)
+    rows = fill(topology(matrix), rule)
+    own = push_all(topology(matrix), rule.model_copy(update={"epsilon_floor": 1e-9}))
     check_claims(rows, dense_ppr(matrix, 0.15, True), rule)
-    proved = (rows.exact | rows.tied) & (own.exact | own.tied)
-    assert proved.any()
+    # Of tied nodes any may be kept.
+    proved = rows.exact & own.exact & ~rows.tied & ~own.tied
     exchanged, computed = (np.sort(some.neighbors[proved], axis=1).tolist() for some in (rows, own))
     assert exchanged == computed
-    assert rows.tied[proved].tolist() == own.tied[proved].tolist()
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -58,18 +58,26 @@ def test_small_graphs_are_exact_and_what_bounds_the_cost_of_a_row_takes_that_awa
         assert rows.visits.max() < small.visits.max()
 
 
-def test_a_hub_of_most_nodes_makes_the_table_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("preprocessing.row_solver.DENSE_RECORDS", 0)
-    matrix = adjacency(90_000, [(7, leaf) for leaf in range(80_000)])
-    rule = PprSettings(top_k=4, exact_arcs=0, epsilon=1e-4, epsilon_floor=1e-7)
-    rows = fill(topology(matrix), rule, 0, 9)
+@pytest.mark.parametrize("records", [0, 1 << 25])
+@pytest.mark.parametrize("leaves", [80_000, pytest.param(1_100_000, marks=pytest.mark.slow)])
+def test_a_hub_of_most_nodes(leaves: int, records: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A star beside nodes without an edge, whose rows are known in closed form; hashed, its table has to grow."""
+    monkeypatch.setattr("preprocessing.row_solver.DENSE_RECORDS", records)
+    matrix = adjacency(leaves + 10_000, [(7, leaf) for leaf in range(leaves)])
+    rows = fill(topology(matrix), PprSettings(top_k=4, exact_arcs=0, epsilon=1e-4, epsilon_floor=1e-9), 0, 9)
     assert rows.neighbors[7].tolist() == [7, 0, 1, 2]
     assert rows.neighbors[8].tolist() == [8, 7, 0, 1]
     assert (rows.exact & rows.tied).all()
-    d = 80_000.0
+    d = float(leaves)
     hub = 0.15 / (1 - 0.85 / d - 0.85**2 * (d - 1) / (2 * d) / (1 - 0.85 / 2))
-    assert rows.scores[7, 0] == pytest.approx(hub, abs=rows.error[7])
-    assert rows.error[7] < 0.05
+    spoke = 0.85 / np.sqrt(2 * d) * hub / (1 - 0.85 / 2)
+    own = (0.15 + 0.85 / np.sqrt(2 * d) * spoke) / (1 - 0.85 / 2)
+    other = 0.85 / np.sqrt(2 * d) * spoke / (1 - 0.85 / 2)
+    for row, truth in ((7, [hub, spoke, spoke, spoke]), (8, [own, spoke, other, other])):
+        short = np.array(truth) - rows.scores[row]
+        assert (short >= -1e-13).all()
+        assert (short <= rows.error[row] + 1e-13).all()
+    assert rows.error[8] < 1e-3
 
 
 def test_nodes_without_an_edge_have_themselves() -> None:
