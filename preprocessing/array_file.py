@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ArrayFile", "mapped_npy"]
+__all__ = ["ArrayFile", "mapped_npy", "read_only"]
 
 _HEADER_BYTES = 128
 
@@ -27,6 +27,13 @@ def mapped_npy(path: Path, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.
     with path.open("r+b") as file:
         os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     return array
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A plain view that cannot be written: memory-mapped or not, numba's kernels then see one type."""
+    view = np.asarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 class ArrayFile:

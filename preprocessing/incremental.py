@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
+from preprocessing.array_file import read_only
 from preprocessing.bundle import Bundle, Float64Array, Int64Array, IntArray, Topology
 
 __all__ = ["Change", "compare", "row_bounds"]
@@ -98,7 +99,7 @@ class _Side(NamedTuple):
     def of(cls, topology: Topology, self_loop: float) -> _Side:
         weights = np.empty(0, dtype=np.float32) if topology.weights is None else topology.weights
         root = np.sqrt(topology.strengths() + self_loop)
-        return cls(_read_only(topology.indptr), _read_only(topology.indices), _read_only(weights), root)
+        return cls(read_only(topology.indptr), read_only(topology.indices), read_only(weights), root)
 
 
 def _reached(side: _Side, difference: Float64Array) -> npt.NDArray[np.bool_]:
@@ -109,13 +110,6 @@ def _reached(side: _Side, difference: Float64Array) -> npt.NDArray[np.bool_]:
     queue[: len(changed)] = changed
     _spread(side, queue, len(changed), reached)
     return reached
-
-
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A plain view that cannot be written: memory-mapped or not, the kernels then see one type."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 _I8, _F8 = types.int64, types.float64

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from preprocessing.array_file import mapped_npy
+from preprocessing.array_file import mapped_npy, read_only
 from preprocessing.bundle import Int64Array, IntArray, Topology
 
 __all__ = ["Renumbered", "inverse", "opened", "renumber"]
@@ -57,13 +57,17 @@ def renumber(topology: Topology, threads: int, folder: Path | None = None) -> Re
 def opened(folder: Path) -> Renumbered:
     """What ``renumber`` has written there."""
     weights = folder / "weights.npy"
-    indptr, indices, order = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices", "order"))
-    return Renumbered(Topology(indptr, indices, np.load(weights, mmap_mode="r") if weights.exists() else None), order)
+    indptr, indices, order = (_mapped(folder / f"{name}.npy") for name in ("indptr", "indices", "order"))
+    return Renumbered(Topology(indptr, indices, _mapped(weights) if weights.exists() else None), order)
+
+
+def _mapped(file: Path) -> Any:
+    return np.load(file, mmap_mode="r", allow_pickle=False)
 
 
 def near_order(topology: Topology) -> Int64Array:
     """The nodes, [N], such that neighbours stand near each other."""
-    arcs, size = (_read(topology.indptr), _read(topology.indices)), topology.num_nodes
+    arcs, size = (read_only(topology.indptr), read_only(topology.indices)), topology.num_nodes
     order = np.empty(size, dtype=np.int64)
     _search(*arcs, np.zeros(size, dtype=np.uint8), order)
     labels = np.arange(size)
@@ -91,7 +95,7 @@ def _gathered(topology: Topology, order: Int64Array, threads: int, folder: Path 
     weights: Float32Array = _room("weights", np.float32, topology.num_arcs if weighted else 0, folder)
     rank = inverse(order).astype(topology.indices.dtype)
     old_weights = np.empty(0, dtype=np.float32) if topology.weights is None else topology.weights
-    old = _read(topology.indptr), _read(topology.indices), _read(old_weights)
+    old = read_only(topology.indptr), read_only(topology.indices), read_only(old_weights)
     # Ranges of equally many arcs, each a thread's.
     bounds = np.searchsorted(indptr, np.linspace(0, topology.num_arcs, threads + 1)[1:-1]).tolist()
     ranges = zip([0, *bounds], [*bounds, topology.num_nodes], strict=True)
@@ -106,13 +110,6 @@ def _room(name: str, dtype: npt.DTypeLike, size: int, folder: Path | None) -> np
     if folder is None or (name == "weights" and size == 0):
         return np.empty(size, dtype=dtype)
     return np.asarray(mapped_npy(folder / f"{name}.npy", dtype, (size,)))
-
-
-def _read(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A plain view that cannot be written: memory-mapped or not, the kernels then see one type."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 _I8 = types.int64

@@ -7,13 +7,13 @@ searches touch neighbouring ids, and nothing is held beside the batch.
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from numba import njit, types
 
+from preprocessing.array_file import read_only
 from preprocessing.bundle import Int64Array
 
 __all__ = ["StringLookup"]
@@ -48,13 +48,7 @@ def _buffers(strings: pa.Array) -> tuple[Int64Array, npt.NDArray[np.uint8]]:
     """Where each string begins and the last one ends, [B + 1], and all bytes."""
     _, starts, data = strings.buffers()
     first = np.frombuffer(starts, dtype=np.int64)[strings.offset : strings.offset + len(strings) + 1]
-    return _read_only(first), _read_only(np.frombuffer(data or b"", dtype=np.uint8))
-
-
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    return read_only(first), read_only(np.frombuffer(data or b"", dtype=np.uint8))
 
 
 @njit(types.void(_INT64S, _BYTES, types.int64, types.uint64[::1]), nogil=True, cache=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import from_dtype, types
 
+from preprocessing.array_file import read_only
 from preprocessing.bundle import IntArray, Topology
 from preprocessing.hubs import kept_arcs_first
 from preprocessing.settings import PprSettings
@@ -69,14 +70,14 @@ class Arcs(NamedTuple):
         connected = topology.degrees() > 0
         listed = min(LISTED_HUBS, topology.num_nodes)
         return cls(
-            _read_only(topology.indptr),
-            _read_only(topology.indices),
-            _read_only(weights),
+            read_only(topology.indptr),
+            read_only(topology.indices),
+            read_only(weights),
             0 if topology.weights is None else -1,
-            _read_only(degree),
+            read_only(degree),
             float(degree.min(where=connected, initial=np.inf)),
-            _read_only(leaders),
-            _read_only(_largest(degree, listed)),
+            read_only(leaders),
+            read_only(_largest(degree, listed)),
         )
 
 
@@ -203,13 +204,6 @@ def _largest(values: Float64Array, count: int) -> Int64Array:
     else:
         places = np.arange(len(values))
     return places[np.argsort(-values[places], kind="stable")][:count]
-
-
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A plain view that cannot be written: memory-mapped or not, the kernels then see one type."""
-    view = np.asarray(array).view()
-    view.flags.writeable = False
-    return view
 
 
 _I8, _F8 = types.int64, types.float64
