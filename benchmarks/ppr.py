@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import tempfile
@@ -47,7 +48,9 @@ OURS = [1e-2, 3e-3, 1e-3, 7e-4, 5e-4, 3e-4, 2e-4, 1e-4, 5e-5, 3e-5, 2e-5, 1e-5]
 PEERS = [1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 5e-5, 3e-5, 2e-5, 1.4e-5, 1e-5, 7e-6, 5e-6, 3e-6, 1e-6, 3e-7]
 FEWEST = 32
 """Sources that a slow setting of the peer is measured on."""
-CUSTOMARY = 1e-4
+NEAR = 1.1
+"""How near to the coarsest ε that reaches our recall the peer's is sought."""
+CUSTOMARY, DEFAULTS = 1e-4, 0.0
 RUNS, RUN = 16, 1024
 
 Matrix = npt.NDArray[np.float64]
@@ -56,14 +59,14 @@ Sources = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of one side: ``epsilon`` None stands for our defaults."""
+    """One setting of one side; an ``epsilon`` of DEFAULTS stands for those of ours."""
 
-    epsilon: float | None
+    epsilon: float
     rows_per_s: float
     recall: float
 
     def __str__(self) -> str:
-        name = "defaults" if self.epsilon is None else f"ε = {self.epsilon:g}"
+        name = "defaults" if self.epsilon == DEFAULTS else f"ε = {self.epsilon:g}"
         return f"{name:12} {self.rows_per_s:12,.1f} rows/s   recall@{K} {self.recall:.5f}"
 
 
@@ -83,9 +86,7 @@ def main() -> None:
             if arguments.graphs and name not in arguments.graphs:
                 continue
             topology = bundle.symmetric
-            count = (
-                64 if arguments.quick or topology.num_nodes > 500_000 else 128 if topology.num_nodes > 100_000 else 512
-            )
+            count = 64 if arguments.quick else 128 if topology.num_nodes > 100_000 else 512
             found = _compare(name, topology, count, arguments.threads, limit_s)
             ratios[name] = {key: round(ours / peer, 1) for key, (ours, peer) in found.items()}
             print(name, ratios[name], flush=True)
@@ -148,14 +149,14 @@ def _compare(name: str, topology: Topology, count: int, threads: int, limit_s: f
     adjacency = looped(topology)
     truth = exact_rows(adjacency, sources)
     print(f"{name}: {topology.num_nodes:,} nodes, {topology.num_arcs:,} arcs, {count} sources", flush=True)
-    graph = renumber(topology, threads)
+    graph = renumber(topology, PprSettings(), threads)
 
     ours: list[Point] = []
     for epsilon in OURS:
         settings = PprSettings(epsilon=epsilon, epsilon_floor=epsilon, exact_arcs=0)
         ours.append(_ours(graph, settings, shard, sources, truth, threads, epsilon))
         print("  ours", ours[-1], flush=True)
-    ours.append(_ours(graph, PprSettings(), shard, sources, truth, threads, None))
+    ours.append(_ours(graph, PprSettings(), shard, sources, truth, threads, DEFAULTS))
     print("  ours", ours[-1], flush=True)
     peer: list[Point] = []
     for epsilon in PEERS:
@@ -166,6 +167,16 @@ def _compare(name: str, topology: Topology, count: int, threads: int, limit_s: f
         few = slice(None, None, -(-count // min(most, count)))
         peer.append(_peer(adjacency, sources[few], truth[few], epsilon))
         print("  peer", peer[-1], flush=True)
+    # Between the two settings about our recall the peer's own is sought.
+    default, found = ours[-1], [place for place, point in enumerate(peer) if point.recall >= ours[-1].recall]
+    if found and found[0] > 0:
+        coarse, fine = peer[found[0] - 1], peer[found[0]]
+        while coarse.epsilon > NEAR * fine.epsilon:
+            between = _peer(adjacency, sources, truth, math.sqrt(coarse.epsilon * fine.epsilon))
+            print("  peer", between, flush=True)
+            peer.append(between)
+            coarse, fine = (coarse, between) if between.recall >= default.recall else (between, fine)
+        peer.sort(key=lambda point: -point.epsilon)
 
     for point in peer:
         faster = [mine for mine in ours if mine.recall >= point.recall]
@@ -173,7 +184,6 @@ def _compare(name: str, topology: Topology, count: int, threads: int, limit_s: f
             best = max(faster, key=lambda mine: mine.rows_per_s)
             print(f"  at the peer's recall of {point.recall:.5f}: {best.rows_per_s / point.rows_per_s:,.1f} times")
     result: dict[str, tuple[float, float]] = {}
-    default = ours[-1]
     equal = next((point for point in peer if point.recall >= default.recall), None)
     if equal is None:
         equal = peer[-1]
@@ -221,7 +231,7 @@ def _ours(
     sources: Sources,
     truth: Matrix,
     threads: int,
-    epsilon: float | None,
+    epsilon: float,
 ) -> Point:
     rows = Rows.empty(len(shard), K)
     with RowSolver(graph, settings, threads) as solver:

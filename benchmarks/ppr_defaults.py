@@ -56,7 +56,7 @@ def main() -> None:
 def _figures(topology: Topology, threads: int, sample: int) -> str:
     nodes = np.arange(topology.num_nodes)
     rows = Rows.empty(len(nodes), K)
-    with RowSolver(renumber(topology, threads), PprSettings(), threads) as solver:
+    with RowSolver(renumber(topology, PprSettings(), threads), PprSettings(), threads) as solver:
         began = time.perf_counter()
         for _ in solver.fill(nodes, rows):
             continue

@@ -122,12 +122,12 @@ def _settle(arcs: Arcs, work: Workspace, rule: Rule, block: Block, lane: int, so
             degree = arcs.degree[node]
             diagonal = (1 + damping * rule.self_loop / degree) / (1 + damping)
             root = np.sqrt(degree)
-            width = min(bounds.rho * root, diagonal * bounds.mass / root, bounds.norm * np.sqrt(diagonal))
+            width = min(bounds.rho * root, diagonal * bounds.mass / root, bounds.norm * np.sqrt(diagonal)) / 2
             record = touch(arcs, work, bits, touched, node)
             work.records[record].residual = SPENT
             work.records[record].estimate = max(potential * degree - width * root, 0.0)
             touched += 1
-    return State(source, touched, bits, 0, 0, 0.0, 0.0, False)
+    return State(source, touched, bits, 0, 0, 0, 0.0, 0.0, 0.0, False)
 
 
 @njit(
@@ -135,19 +135,19 @@ def _settle(arcs: Arcs, work: Workspace, rule: Rule, block: Block, lane: int, so
 )
 def _check(arcs: Arcs, work: Workspace, rule: Rule, block: Block, lane: int, source: int, rows: Rows, row: int) -> None:
     """Prove what can be proved of the lane's current vector by the norms of its residual."""
-    inflation = SUM_INFLATION / rule.teleport
+    # Scores are lower bounds here: S lies above them by up to twice what it may be off.
+    inflation = 2 * SUM_INFLATION / rule.teleport
     bounds = Bounds(
         block.norms[0, lane] * inflation,
         block.norms[1, lane] * inflation,
         np.sqrt(block.norms[2, lane]) * inflation,
         ROUNDING * OPERATIONS_A_SCORE * np.sqrt(arcs.degree[source]),
-        2.0,
         0.0,
         False,
     )
     state = _settle(arcs, work, rule, block, lane, source, bounds)
     prove(arcs, work, rule, state, bounds, rows, row, True)
-    forget(work, state.bits, state.touched)
+    forget(work, state.bits, state.touched, state.hubs)
 
 
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _BLOCK, SOURCES, ROWS_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
@@ -170,7 +170,7 @@ def solve_rows(
                         _enter(arcs, work, rule, block, lane, source, state.touched)
                         occupant[lane], sweeps[lane], omega[lane] = waiting, 0, 1.0
                         busy += 1
-                    forget(work, state.bits, state.touched)
+                    forget(work, state.bits, state.touched, state.hubs)
                 waiting += 1
         if busy == 0:
             break

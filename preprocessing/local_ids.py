@@ -75,9 +75,11 @@ def rehash(work: Workspace, bits: int, new_bits: int, touched: int) -> None:
         work.entries[_entry(work, new_bits, work.nodes[record])] = record
 
 
-@njit([types.void(WORKSPACE_TYPE, _I8, _I8)], nogil=True, cache=True)
-def forget(work: Workspace, bits: int, touched: int) -> None:
-    """Leave the workspace as it was found, at the cost of the nodes touched."""
+@njit([types.void(WORKSPACE_TYPE, _I8, _I8, _I8)], nogil=True, cache=True)
+def forget(work: Workspace, bits: int, touched: int, hubs: int) -> None:
+    """Leave the workspace as it was found, at the cost of the nodes touched and the hubs pushed."""
+    for place in range(hubs):
+        work.reached[work.hubs[place]] = 0
     if work.dense:
         for place in range(touched):
             work.records[work.touched[place]].residual = 0.0

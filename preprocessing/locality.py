@@ -18,7 +18,9 @@ import numpy.typing as npt
 from numba import njit, types
 
 from preprocessing.array_file import mapped_npy, read_only
-from preprocessing.bundle import Int64Array, IntArray, Topology
+from preprocessing.bundle import Float64Array, Int64Array, IntArray, Topology
+from preprocessing.hubs import hub_arcs, order_by_reach
+from preprocessing.settings import PprSettings
 
 __all__ = ["Renumbered", "inverse", "opened", "renumber"]
 
@@ -29,13 +31,16 @@ ROUNDS, COMMUNITY, SAMPLE = 4, 2000, 100_000
 
 
 class Renumbered(NamedTuple):
-    """A graph of which node v is ``order[v]`` of the graph that it came from; every row ascends."""
+    """A graph of which node v is ``order[v]`` of the graph that it came from.
+
+    Rows ascend; those of hubs, which have more arcs than ``hub_arcs`` says, stand by ``order_by_reach``.
+    """
 
     topology: Topology
     order: Int64Array
 
 
-def renumber(topology: Topology, threads: int, folder: Path | None = None) -> Renumbered:
+def renumber(topology: Topology, settings: PprSettings, threads: int, folder: Path | None = None) -> Renumbered:
     """The graph in an order of near neighbours: O(N log N + arcs log degree).
 
     With a ``folder``, made anew if it is not whole, the arrays are memory-mapped files there, which cost no memory that
@@ -43,11 +48,11 @@ def renumber(topology: Topology, threads: int, folder: Path | None = None) -> Re
     """
     order = near_order(topology)
     if folder is None:
-        return Renumbered(_gathered(topology, order, threads, None), order)
+        return Renumbered(_gathered(topology, settings, order, threads, None), order)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    part = _gathered(topology, order, threads, partial)
+    part = _gathered(topology, settings, order, threads, partial)
     np.save(partial / "indptr.npy", part.indptr)
     np.save(partial / "order.npy", order)
     partial.replace(folder)
@@ -86,7 +91,9 @@ def inverse(order: Int64Array) -> Int64Array:
     return rank
 
 
-def _gathered(topology: Topology, order: Int64Array, threads: int, folder: Path | None) -> Topology:
+def _gathered(
+    topology: Topology, settings: PprSettings, order: Int64Array, threads: int, folder: Path | None
+) -> Topology:
     """The rows in their order, by their new numbers."""
     indptr = np.zeros(topology.num_nodes + 1, dtype=np.int64)
     np.cumsum(topology.degrees()[order], out=indptr[1:])
@@ -96,11 +103,15 @@ def _gathered(topology: Topology, order: Int64Array, threads: int, folder: Path 
     rank = inverse(order).astype(topology.indices.dtype)
     old_weights = np.empty(0, dtype=np.float32) if topology.weights is None else topology.weights
     old = read_only(topology.indptr), read_only(topology.indices), read_only(old_weights)
+    degree = read_only(topology.strengths()[order].astype(np.float64) + float(settings.self_loops))
+    most = hub_arcs(settings)
     # Ranges of equally many arcs, each a thread's.
     bounds = np.searchsorted(indptr, np.linspace(0, topology.num_arcs, threads + 1)[1:-1]).tolist()
     ranges = zip([0, *bounds], [*bounds, topology.num_nodes], strict=True)
     with ThreadPoolExecutor(threads, thread_name_prefix="renumber") as pool:
-        for _ in pool.map(lambda part: _gather(*old, order, rank, *part, indptr, indices, weights), ranges):
+        for _ in pool.map(
+            lambda part: _gather(*old, order, rank, degree, most, *part, indptr, indices, weights), ranges
+        ):
             continue
     return Topology(indptr, indices, weights if weighted else None)
 
@@ -201,6 +212,8 @@ def _spread(indptr: Int64Array, indices: IntArray, rank: Int64Array, step: int) 
             _FLOAT32S,
             _I8[::1],
             integer[::1],
+            types.Array(types.float64, 1, "C", readonly=True),
+            _I8,
             _I8,
             _I8,
             _I8[::1],
@@ -218,6 +231,8 @@ def _gather(
     old_weights: Float32Array,
     order: Int64Array,
     rank: IntArray,
+    degree: Float64Array,
+    most: int,
     begin: int,
     end: int,
     indptr: Int64Array,
@@ -235,3 +250,6 @@ def _gather(
             for place in range(size):
                 weights[indptr[node] + place] = old_weights[first + by_number[place]]
         row.sort()
+        if size > most:
+            of_row = slice(indptr[node], indptr[node + 1]) if len(old_weights) > 0 else slice(0, 0)
+            order_by_reach(row, weights[of_row], degree)

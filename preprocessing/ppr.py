@@ -75,7 +75,7 @@ def _write_rows(
                 write_change(before.change, previous.bundle, bundle, ppr, previous.tolerance, passes)
         threads = settings.threads or max((os.cpu_count() or 1) // max(settings.num_workers, 1), 1)
         if missing and not (scratch / GRAPH).exists():
-            renumber(bundle.symmetric, threads, scratch / GRAPH)
+            renumber(bundle.symmetric, ppr, threads, scratch / GRAPH)
         work = ShardsWork(identity, bundle.path, made.path, scratch, ppr, settings.shard_rows, threads, before)
         _write_shards(work, missing, ranges, settings.num_workers, emitter)
         shutil.rmtree(scratch)

@@ -55,7 +55,8 @@ TIE = 2.0**-24
 class State(NamedTuple):
     """Where the work on one row stands.
 
-    ``bits``: the index has 2^bits entries. ``lost``: the mass that capped hubs kept back, ``lost_rho`` its density.
+    ``bits``: the index has 2^bits entries. ``hubs`` are pushed so far; they have ``held`` back a mass, of the density
+    ``held_rho`` at most and ``capped`` of it for good.
     """
 
     source: int
@@ -63,30 +64,31 @@ class State(NamedTuple):
     bits: int
     visits: int
     pushes: int
-    lost: float
-    lost_rho: float
+    hubs: int
+    held: float
+    held_rho: float
+    capped: float
     full: bool
 
 
 class Bounds(NamedTuple):
-    """The norms of R that bound S·R. ``slack``/√d_j covers rounding at j; ``closed``: nothing untouched is in reach.
+    """Norms of what a score lacks: R that hubs hold back, and (1−t)R of the residuals, half a push of which it has.
 
-    S lies above a score by at most ``factor`` times the least bound. ``walked`` is the self-loop that the score has
-    walked already, so that ρ√d comes in by the other neighbours alone.
+    ``pushed_rho`` is the ρ of the latter, ``rho`` that of the former; ``mass`` and ``norm`` are of both. ``slack``/√d_j
+    covers rounding at j. ``closed``: nothing untouched is in reach.
     """
 
     rho: float
     mass: float
     norm: float
     slack: float
-    factor: float
-    walked: float
+    pushed_rho: float
     closed: bool
 
 
 _I8, _F8, _BOOL = types.int64, types.float64, types.boolean
-STATE_TYPE = types.BaseTuple.from_types((_I8,) * 5 + (_F8, _F8, _BOOL), State)
-BOUNDS_TYPE = types.BaseTuple.from_types((_F8, _F8, _F8, _F8, _F8, _F8, _BOOL), Bounds)
+STATE_TYPE = types.BaseTuple.from_types((_I8,) * 6 + (_F8, _F8, _F8, _BOOL), State)
+BOUNDS_TYPE = types.BaseTuple.from_types((_F8, _F8, _F8, _F8, _F8, _BOOL), Bounds)
 
 
 @njit([_F8(_F8, _F8, _F8, _F8, _F8)], nogil=True, cache=True)
@@ -134,7 +136,7 @@ def _survey(
     top_k, teleport, looped = len(kept), rule.teleport, (1 - rule.teleport) * rule.self_loop
     own = find(work, state.bits, state.source)
     last_place = state.touched - 1
-    rho, mass, square, closed = 0.0, 0.0, 0.0, state.lost == 0
+    rho, mass, square, closed = 0.0, 0.0, 0.0, state.held == 0
     count, classes, least, best_shared = 0, 0, -1.0, 0.0
     for place in range(state.touched):
         record = touched[place]
@@ -177,16 +179,15 @@ def _survey(
             if count < top_k or score >= scores[-1]:
                 count = _insert(work, kept, scores, count, record, score)
                 least = scores[-1] * scores[-1] if count == top_k else -1.0
-    norm = np.sqrt(square) + np.sqrt(state.lost * state.lost_rho)
+    damping = 1 - rule.teleport
+    norm = damping * np.sqrt(square) + np.sqrt(state.held * state.held_rho)
     operations = OPERATIONS_A_VISIT * state.visits + OPERATIONS_A_PUSH * state.pushes
     bounds = Bounds(
-        (rho + state.lost_rho) * SUM_INFLATION,
-        (mass + state.lost) * SUM_INFLATION,
+        state.held_rho * SUM_INFLATION,
+        (damping * mass + state.held) * SUM_INFLATION,
         norm * SUM_INFLATION,
         ROUNDING * operations * np.sqrt(arcs.degree[state.source]),
-        # The half push of a score is of the residual alone, not of what was lost.
-        1 - rule.teleport if state.lost == 0 else 1.0,
-        rule.self_loop if state.lost == 0 else 0.0,
+        damping * rho * SUM_INFLATION,
         closed,
     )
     return bounds, count, classes
@@ -198,9 +199,10 @@ def _width(rule: Rule, bounds: Bounds, degree: float) -> float:
     damping = 1 - rule.teleport
     root = np.sqrt(degree)
     diagonal = (1 + damping * rule.self_loop / degree) / (1 + damping)
-    others = (degree - bounds.walked) / (degree - damping * bounds.walked)
-    least = min(bounds.rho * root * others, diagonal * bounds.mass / root, bounds.norm * np.sqrt(diagonal))
-    return float(bounds.factor * least)
+    # The half push of a score has walked the self-loop: of the residuals, ρ√d comes in by the other neighbours alone.
+    others = (degree - rule.self_loop) / (degree - damping * rule.self_loop)
+    rho = bounds.rho + bounds.pushed_rho * others
+    return float(min(rho * root, diagonal * bounds.mass / root, bounds.norm * np.sqrt(diagonal)))
 
 
 @njit([(arcs, RULE_TYPE, BOUNDS_TYPE, _F8) for arcs in ARCS_TYPES], nogil=True, cache=True)
@@ -208,9 +210,10 @@ def _widest(arcs: Arcs, rule: Rule, bounds: Bounds, degree: float) -> float:
     """The width, rounding included, of any node of at most that degree: each bound where it is worst."""
     damping = 1 - rule.teleport
     diagonal = (1 + damping * rule.self_loop / arcs.least_degree) / (1 + damping)
-    least = min(bounds.rho * np.sqrt(degree), np.sqrt(bounds.rho * diagonal * bounds.mass))
+    rho = bounds.rho + bounds.pushed_rho
+    least = min(rho * np.sqrt(degree), np.sqrt(rho * diagonal * bounds.mass))
     slack = bounds.slack / np.sqrt(arcs.least_degree)
-    return float(bounds.factor * min(least, bounds.norm * np.sqrt(diagonal)) + slack)
+    return float(min(least, bounds.norm * np.sqrt(diagonal)) + slack)
 
 
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, STATE_TYPE, BOUNDS_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
@@ -280,7 +283,7 @@ def prove(
         record = touched[place]
         prefetch(records, int(touched[min(place + AHEAD, last_place)]))
         estimate, residual, degree = records[record].estimate, records[record].residual, records[record].degree
-        reach = bounds.factor * min(bounds.rho * degree, most_mass) + bounds.slack
+        reach = min((bounds.rho + bounds.pushed_rho) * degree, most_mass) + bounds.slack
         most = (estimate + half * residual + reach) * SUM_INFLATION
         if most * most <= highest * highest * degree or (record == own and not rule.include_self):
             continue

@@ -181,7 +181,9 @@ class PprSettings(Settings):
         None, ge=1, description="Edge visits a row may cost before it stays unproved; default: the floor ends it."
     )
     hub_cap: int | None = Field(
-        None, ge=1, description="Neighbours that a node of more passes its mass to; default: all of them."
+        None,
+        ge=1,
+        description="Neighbours at most that a node passes mass to; default: as many as matter to the row.",
     )
     exact_arcs: int = Field(
         1_000_000,

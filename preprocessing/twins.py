@@ -67,7 +67,7 @@ def _hash_neighborhoods(
 def _are_twins(
     indptr: npt.NDArray[np.int64], indices: IntArray, weights: npt.NDArray[np.float32], a: int, b: int
 ) -> bool:
-    """Whether the ascending neighbourhoods of a and b are equal once a and b themselves are left out."""
+    """Whether the neighbourhoods of a and b, ordered alike, are equal once a and b themselves are left out."""
     i, j = indptr[a], indptr[b]
     if indptr[a + 1] - i != indptr[b + 1] - j:
         return False

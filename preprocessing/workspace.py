@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import from_dtype, types
 
+from preprocessing import hubs
 from preprocessing.array_file import read_only
 from preprocessing.bundle import IntArray, Topology
-from preprocessing.hubs import kept_arcs_first
 from preprocessing.settings import PprSettings
 from preprocessing.twins import twin_leaders
 
@@ -45,7 +45,8 @@ class Arcs(NamedTuple):
     """The undirected graph as the kernels read it.
 
     ``weights[place & weight_mask]`` is the weight of an arc: an unweighted graph stores a single 1 and a mask of 0.
-    ``degree`` [N] is the weighted degree with the self-loop, ``least_degree`` the least of a node with a neighbour.
+    ``degree`` [N] is the weighted degree with the self-loop, ``least_degree`` the least of a node with a neighbour;
+    past ``hub_degree`` a node is pushed as eagerly as one of that.
     ``twin_leader`` [N] is the first node of a twin class, −1 without a twin. ``by_degree`` lists the rows of greatest
     degree, descending.
     """
@@ -56,17 +57,16 @@ class Arcs(NamedTuple):
     weight_mask: int
     degree: Float64Array
     least_degree: float
+    hub_degree: float
     twin_leader: IntArray
     by_degree: Int64Array
 
     @classmethod
     def of(cls, topology: Topology, settings: PprSettings) -> Arcs:
-        """Views of the topology's arrays, of a copy under a hub cap, and what is derived: O(arcs + N log N)."""
-        leaders = twin_leaders(topology)
-        if settings.hub_cap is not None:
-            topology = kept_arcs_first(topology, settings.hub_cap)
+        """Views of the arrays of a topology whose hubs stand by reach, and what is derived: O(arcs + N log N)."""
         weights = np.ones(1, dtype=np.float32) if topology.weights is None else topology.weights
-        degree = topology.strengths().astype(np.float64) + float(settings.self_loops)
+        strengths = topology.strengths()
+        degree = strengths + float(settings.self_loops)
         connected = topology.degrees() > 0
         listed = min(LISTED_HUBS, topology.num_nodes)
         return cls(
@@ -76,7 +76,8 @@ class Arcs(NamedTuple):
             0 if topology.weights is None else -1,
             read_only(degree),
             float(degree.min(where=connected, initial=np.inf)),
-            read_only(leaders),
+            hubs.HUB_ARCS * float(strengths.sum()) / max(topology.num_arcs, 1),
+            read_only(twin_leaders(topology)),
             read_only(_largest(degree, listed)),
         )
 
@@ -84,8 +85,8 @@ class Arcs(NamedTuple):
 class Rule(NamedTuple):
     """What a row is, and what it may cost. ``self_loop`` is the weight of A's diagonal, 0 or 1.
 
-    A node walks only the first ``hub_cap`` of its arcs. A row that costs more than ``patience`` edge visits is left to
-    the block solver.
+    A node of more than ``hub_arcs`` walks as many as matter, of the first ``hub_cap``. A row that costs more than
+    ``patience`` edge visits is left to the block solver.
     """
 
     teleport: float
@@ -93,6 +94,7 @@ class Rule(NamedTuple):
     include_self: bool
     epsilon: float
     epsilon_floor: float
+    hub_arcs: int
     hub_cap: int
     edge_budget: int
     patience: int
@@ -106,6 +108,7 @@ class Rule(NamedTuple):
             settings.include_self,
             settings.epsilon,
             settings.epsilon_floor,
+            hubs.hub_arcs(settings),
             UNLIMITED if settings.hub_cap is None else settings.hub_cap,
             UNLIMITED if settings.edge_budget is None else settings.edge_budget,
             patience,
@@ -118,13 +121,16 @@ class Workspace(NamedTuple):
     ``dense``: a record a node, under the node's number. Else records come in the order of the first touch, ``nodes``
     tells whose they are, and ``entries``, a hash table of which 2^bits are in use, lead from a node to its own, −1
     where there is none. ``touched`` [C + 1] are the records in the order of the first touch, ``queue`` is a ring of
-    records. ``shared`` [C]: the best score of the twin class that the record's node leads, 0 between rows.
+    records. ``shared`` [C]: the best score of the twin class that the record's node leads, 0 between rows. ``hubs`` are
+    the records of the hubs that the row has pushed, ``reached`` [C] how many of its arcs each has walked, else 0.
     """
 
     records: npt.NDArray[np.void]
     nodes: Int64Array
     touched: npt.NDArray[np.int32]
     shared: Float64Array
+    hubs: npt.NDArray[np.int32]
+    reached: Int64Array
     queue: npt.NDArray[np.int32]
     entries: npt.NDArray[np.int32]
     dense: bool
@@ -143,6 +149,8 @@ class Workspace(NamedTuple):
             np.empty(0 if dense else room, dtype=np.int64),
             np.arange(room + 1, dtype=np.int32),
             np.zeros(room),
+            np.empty(room, dtype=np.int32),
+            np.zeros(room, dtype=np.int64),
             np.zeros(1 << (room + 1).bit_length(), dtype=np.int32),
             np.full(0 if dense else max(4 * room, 1 << FIRST_BITS), -1, dtype=np.int32),
             dense,
@@ -214,15 +222,26 @@ _named = types.BaseTuple.from_types
 SOURCES = _INT64S
 ARCS_TYPES = [
     _named(
-        (_INT64S, indices, FLOAT32S, _I8, _FLOAT64S, _F8, indices, _INT64S),
+        (_INT64S, indices, FLOAT32S, _I8, _FLOAT64S, _F8, _F8, indices, _INT64S),
         Arcs,
     )
     for indices in (_INT32S, _INT64S)
 ]
-RULE_TYPE = _named((_F8, _F8, types.boolean, _F8, _F8, _I8, _I8, _I8), Rule)
+RULE_TYPE = _named((_F8, _F8, types.boolean, _F8, _F8, _I8, _I8, _I8, _I8), Rule)
 _INT32_ROOM = types.int32[::1]
 WORKSPACE_TYPE = _named(
-    (from_dtype(RECORD)[::1], _I8[::1], _INT32_ROOM, _F8[::1], _INT32_ROOM, _INT32_ROOM, types.boolean), Workspace
+    (
+        from_dtype(RECORD)[::1],
+        _I8[::1],
+        _INT32_ROOM,
+        _F8[::1],
+        _INT32_ROOM,
+        _I8[::1],
+        _INT32_ROOM,
+        _INT32_ROOM,
+        types.boolean,
+    ),
+    Workspace,
 )
 ROWS_TYPE = _named(
     (

@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
+from preprocessing.array_file import read_only
 from preprocessing.artifact import build, fingerprint
 from preprocessing.bundle import BUNDLE, Bundle, Topology
+from preprocessing.hubs import hub_arcs, order_by_reach
 from preprocessing.ids import IdMap
 from preprocessing.locality import renumber
 from preprocessing.push import push_rows
@@ -147,9 +149,19 @@ def check_claims(rows: Rows, S: Matrix, rule: PprSettings) -> None:
             assert count == min(rule.top_k, np.count_nonzero(truth > ROUNDING) - (not rule.include_self))
 
 
+def arcs_of(graph: Topology, settings: PprSettings) -> Arcs:
+    """The graph as the kernels want it, without new numbers."""
+    indices, degree = graph.indices.copy(), graph.strengths() + float(settings.self_loops)
+    weights = np.empty(0, dtype=np.float32) if graph.weights is None else graph.weights.copy()
+    for hub in np.flatnonzero(graph.degrees() > hub_arcs(settings)):
+        row = slice(graph.indptr[hub], graph.indptr[hub + 1])
+        order_by_reach(indices[row], weights[row] if len(weights) else weights, read_only(degree))
+    return Arcs.of(Topology(graph.indptr, indices, weights if len(weights) else None), settings)
+
+
 def push_all(graph: Topology, settings: PprSettings) -> Rows:
     """Every row, in one thread."""
-    arcs, rule = Arcs.of(graph, settings), Rule.of(settings)
+    arcs, rule = arcs_of(graph, settings), Rule.of(settings)
     rows = Rows.empty(graph.num_nodes, settings.top_k)
     assert push_rows(arcs, Workspace.of(arcs), rule, sources_of(*range(graph.num_nodes)), rows, 0) == graph.num_nodes
     return rows
@@ -158,7 +170,7 @@ def push_all(graph: Topology, settings: PprSettings) -> Rows:
 def fill(graph: Topology, settings: PprSettings, first: int = 0, end: int | None = None) -> Rows:
     """The rows of a range of nodes as the stage makes them."""
     rows = Rows.empty((graph.num_nodes if end is None else end) - first, settings.top_k)
-    with RowSolver(renumber(graph, 2), settings, 2) as solver:
+    with RowSolver(renumber(graph, settings, 2), settings, 2) as solver:
         assert sum(solver.fill(np.arange(first, first + len(rows.counts)), rows)) == len(rows.counts)
     return rows
 

@@ -8,6 +8,7 @@ from ppr_cases import (
     NAMED,
     Edges,
     adjacency,
+    arcs_of,
     check_claims,
     dense_ppr,
     graphs,
@@ -20,13 +21,13 @@ from ppr_cases import (
 from preprocessing.bundle import Topology
 from preprocessing.chebyshev import Block, solve_rows
 from preprocessing.settings import PprSettings
-from preprocessing.workspace import Arcs, Rows, Rule, Workspace
+from preprocessing.workspace import Rows, Rule, Workspace
 
 
 def solve_all(graph: Topology, settings: PprSettings, patience: int = 0, nodes: range | None = None) -> Rows:
     """Every row, all of them solved in lanes but those that the first push proves."""
     nodes = range(graph.num_nodes) if nodes is None else nodes
-    arcs, rule = Arcs.of(graph, settings), Rule.of(settings, patience)
+    arcs, rule = arcs_of(graph, settings), Rule.of(settings, patience)
     rows = Rows.empty(len(nodes), settings.top_k)
     solve_rows(arcs, Workspace.of(arcs), rule, Block.of(graph.num_nodes), sources_of(*nodes), rows)
     return rows

@@ -12,6 +12,7 @@ from ppr_cases import Edges, adjacency, graphs, random_adjacency, topology, weig
 
 from preprocessing.bundle import Topology
 from preprocessing.locality import COMMUNITY, near_order, opened, renumber
+from preprocessing.settings import PprSettings
 
 
 def dense(graph: Topology) -> np.ndarray:
@@ -34,7 +35,7 @@ def test_the_graph_is_the_same_under_its_new_numbers(
     graph: tuple[int, Edges], seed: int | None, threads: int, dtype: type[np.integer]
 ) -> None:
     matrix = adjacency(*graph) if seed is None else weighted(adjacency(*graph), seed)
-    made = renumber(topology(matrix, dtype), threads)
+    made = renumber(topology(matrix, dtype), PprSettings(), threads)
     assert sorted(made.order.tolist()) == list(range(graph[0]))
     assert made.topology.indices.dtype == dtype
     assert (dense(made.topology) == matrix.toarray()[np.ix_(made.order, made.order)]).all()
@@ -49,9 +50,9 @@ def test_files_hold_the_same_and_are_whole_or_absent(
     with monkeypatch.context() as broken:
         broken.setattr(np, "save", lambda *_: (_ for _ in ()).throw(OSError("full")))
         with pytest.raises(OSError, match="full"):
-            renumber(graph, 2, tmp_path / "graph")
+            renumber(graph, PprSettings(), 2, tmp_path / "graph")
     assert not (tmp_path / "graph").exists()
-    held, written = renumber(graph, 2), renumber(graph, 2, tmp_path / "graph")
+    held, written = renumber(graph, PprSettings(), 2), renumber(graph, PprSettings(), 2, tmp_path / "graph")
     assert isinstance(written.topology.indices, np.memmap)
     for made in (written, opened(tmp_path / "graph")):
         assert made.order.tolist() == held.order.tolist()
@@ -65,7 +66,7 @@ def test_shuffled_communities_are_found() -> None:
     shuffled = np.random.default_rng(0).permutation(cliques * size)
     graph = topology(adjacency(cliques * size, [(int(shuffled[a]), int(shuffled[b])) for a, b in edges]))
     assert distance(graph) > 7
-    assert distance(renumber(graph, 2).topology) < 3
+    assert distance(renumber(graph, PprSettings(), 2).topology) < 3
 
 
 def test_a_good_order_stays_and_a_community_has_a_bound() -> None:
