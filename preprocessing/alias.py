@@ -17,6 +17,7 @@ import numpy.typing as npt
 from numba import njit
 
 from preprocessing.array_file import mapped_npy
+from preprocessing.array_types import Float64Array, Int64Array
 from preprocessing.errors import UsageError
 
 __all__ = ["AliasTable", "draw", "draw_without_replacement", "write_alias_table"]
@@ -25,9 +26,6 @@ RACE_SHARE = 0.25
 """Draws of more than this share of the nodes are a race from the start: it costs O(N) once."""
 CANDIDATES_A_DRAW = 4
 """Candidates a node asked for before the rest is left to a race: few heavy nodes can make repeats of nearly all."""
-
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from numba import njit
 
 from preprocessing.array_file import ArrayFile
-from preprocessing.bundle import Float32Array, Int64Array, IntArray
+from preprocessing.array_types import Float32Array, Int64Array, IntArray
 from preprocessing.journal import Journal
 
 __all__ = ["WORKING_COPIES", "ArcBuckets", "Keys"]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from preprocessing.array_types import Float32Array, Float64Array, Int64Array, IntArray
 from preprocessing.artifact import read_manifest
 from preprocessing.errors import ArtifactError
 from preprocessing.ids import IdMap
@@ -34,11 +35,6 @@ __all__ = [
 ]
 
 BUNDLE, PPR, DEGREE_WEIGHTS = "graph_bundle", "ppr_rows", "degree_weights"
-
-Int64Array = npt.NDArray[np.int64]
-IntArray = npt.NDArray[np.int32] | npt.NDArray[np.int64]
-Float32Array = npt.NDArray[np.float32]
-Float64Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

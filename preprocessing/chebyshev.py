@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit, types
 
+from preprocessing.array_types import Float64Array, Int64Array
 from preprocessing.local_ids import bits_for, forget, node_of, touch
 from preprocessing.proof import BOUNDS_TYPE, ROUNDING, SPENT, SUM_INFLATION, Bounds, State, prove
 from preprocessing.push import NO_PATIENCE, isolated_row, push_row
@@ -45,8 +45,6 @@ SWEEPS_A_CHECK = 5
 OPERATIONS_A_SCORE = 8
 MOST_SWEEPS = 80
 """Past these the residual is rounding: .56^80 is 1e-20."""
-
-Float64Array = npt.NDArray[np.float64]
 
 
 class Block(NamedTuple):
@@ -151,9 +149,7 @@ def _check(arcs: Arcs, work: Workspace, rule: Rule, block: Block, lane: int, sou
 
 
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, _BLOCK, SOURCES, ROWS_TYPE) for arcs in ARCS_TYPES], nogil=True, cache=True)
-def solve_rows(
-    arcs: Arcs, work: Workspace, rule: Rule, block: Block, sources: npt.NDArray[np.int64], rows: Rows
-) -> None:
+def solve_rows(arcs: Arcs, work: Workspace, rule: Rule, block: Block, sources: Int64Array, rows: Rows) -> None:
     """Fill ``rows``, those of ``sources``: each by push while ``rule.patience`` lasts, then in a lane."""
     size, damping = len(sources), 1 - rule.teleport
     occupant, sweeps, omega = np.full(LANES, -1), np.zeros(LANES, dtype=np.int64), np.ones(LANES)

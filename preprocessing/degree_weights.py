@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from preprocessing.alias import write_alias_table
+from preprocessing.array_types import Float64Array, Int64Array
 from preprocessing.artifact import build, fingerprint, finished
 from preprocessing.bundle import DEGREE_WEIGHTS, Bundle
 from preprocessing.errors import UsageError
@@ -23,13 +23,13 @@ BLOCK_ROWS = 1 << 20
 """Sums run block by block, so this size is part of the result's last bits."""
 
 
-def degree_weights(degrees: npt.NDArray[np.int64], settings: DegreeWeightSettings) -> npt.NDArray[np.float64]:
+def degree_weights(degrees: Int64Array, settings: DegreeWeightSettings) -> Float64Array:
     """Weight of every node, [N], from its undirected degree without self-loops.
 
     w = min(1, α^{log(degree+1)} + β), an isolated node's min(1, 1+β) (RGRL, section 3.2, and the cap of its authors'
     code). ``UsageError`` when α is so small that a weight is no longer positive.
     """
-    weight: npt.NDArray[np.float64] = np.minimum(1.0, settings.alpha ** np.log(degrees + 1.0) + settings.beta)
+    weight: Float64Array = np.minimum(1.0, settings.alpha ** np.log(degrees + 1.0) + settings.beta)
     if not (weight > 0).all():
         raise UsageError(
             "some nodes could never be drawn: their weight is zero",
@@ -54,7 +54,7 @@ def write_degree_weights(
         return manifest
     indptr, size = bundle.symmetric.indptr, bundle.num_nodes
 
-    def blocks() -> Iterator[npt.NDArray[np.float64]]:
+    def blocks() -> Iterator[Float64Array]:
         for first in range(0, size, BLOCK_ROWS):
             yield degree_weights(np.diff(indptr[first : first + BLOCK_ROWS + 1]), settings)
 

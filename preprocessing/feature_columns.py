@@ -24,7 +24,7 @@ import pyarrow.types as pt
 import scipy.sparse as sp
 
 from preprocessing.array_file import mapped_npy
-from preprocessing.bundle import Float32Array, Int64Array
+from preprocessing.array_types import Float32Array, Int64Array
 from preprocessing.errors import InputError
 from preprocessing.features import BLOCK_ROWS, Block, FeatureDtype, FeatureSource, rounded
 from preprocessing.journal import Journal

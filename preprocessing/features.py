@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from preprocessing.array_file import mapped_npy
-from preprocessing.bundle import Float32Array, Int64Array
+from preprocessing.array_types import Float32Array, Int64Array
 from preprocessing.errors import InputError
 from preprocessing.journal import Journal
 from preprocessing.prefetch import ahead

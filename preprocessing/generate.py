@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit, types
 
+from preprocessing.array_types import Int64Array
 from preprocessing.artifact import build, fingerprint, finished
 from preprocessing.errors import UsageError
 from preprocessing.parts import fixed_lists, part_name, part_ranges, write_part
@@ -35,8 +36,6 @@ RMAT = (0.57, 0.19, 0.19)
 TAIL = 0.5
 """Rank r of m has propensity r^-TAIL: the tail of the degrees falls off as degree^-(1 + 1/TAIL)."""
 CLASSES, DIMENSIONS = 10, 8
-
-Int64Array = npt.NDArray[np.int64]
 
 
 class _Spec(Settings):

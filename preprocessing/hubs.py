@@ -9,10 +9,9 @@ Wang et al., 2021). What it does not walk stays in the bound of the row's error.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit, types
 
-from preprocessing.bundle import IntArray
+from preprocessing.array_types import Float32Array, Float64Array, IntArray
 from preprocessing.settings import PprSettings
 
 __all__ = ["HUB_ARCS", "hub_arcs", "order_by_reach"]
@@ -33,7 +32,7 @@ def hub_arcs(settings: PprSettings) -> int:
     nogil=True,
     cache=True,
 )
-def order_by_reach(neighbors: IntArray, weights: npt.NDArray[np.float32], degree: npt.NDArray[np.float64]) -> None:
+def order_by_reach(neighbors: IntArray, weights: Float32Array, degree: Float64Array) -> None:
     """Put a node's arcs by descending w/d, equal ones as they stand; an unweighted graph has no ``weights``.
 
     ``degree`` [N] is that of all nodes, the self-loop included.

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from preprocessing.bundle import Int64Array
+from preprocessing.array_types import Int64Array
 from preprocessing.ids import IdKind
 from preprocessing.tables import Table
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from preprocessing.bundle import Int64Array
+from preprocessing.array_types import Int64Array
 from preprocessing.journal import Journal
 
 __all__ = ["IdSorter"]

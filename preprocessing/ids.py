@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from preprocessing.array_types import Int64Array
 from preprocessing.errors import ArtifactError
 
 __all__ = ["IdKind", "IdMap"]
 
 IdKind = Literal["int64", "string"]
-Int64Array = npt.NDArray[np.int64]
 
 _INT64 = np.iinfo(np.int64)
 # Hashing all ids costs about as much as bisecting a quarter of them (measured on 10^6 strings).

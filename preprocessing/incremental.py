@@ -22,7 +22,8 @@ import numpy.typing as npt
 from numba import njit, types
 
 from preprocessing.array_file import read_only
-from preprocessing.bundle import Bundle, Float64Array, Int64Array, IntArray, Topology
+from preprocessing.array_types import Float32Array, Float64Array, Int64Array, IntArray
+from preprocessing.bundle import Bundle, Topology
 
 __all__ = ["Change", "compare", "row_bounds"]
 
@@ -32,7 +33,6 @@ _ROUNDING = 1e-6
 """More than the relative error of a sum of 2^32 positive float64 terms, as a pass adds up."""
 
 Progress = Callable[[int, int], None]
-Float32Array = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
+from preprocessing.array_types import Float64Array, Int64Array
 from preprocessing.bundle import Bundle
 from preprocessing.incremental import Progress, compare, row_bounds
 from preprocessing.parts import part_name
@@ -25,8 +26,6 @@ from preprocessing.workspace import Rows
 
 __all__ = ["Before", "KeptRows", "write_change"]
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 

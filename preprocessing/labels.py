@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from preprocessing.array_file import mapped_npy
-from preprocessing.bundle import Int64Array
+from preprocessing.array_types import Int64Array
 from preprocessing.id_columns import SPELLED_INT, fits_int64
 from preprocessing.tables import BATCH_ROWS, Progress, Table
 

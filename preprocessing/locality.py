@@ -18,13 +18,13 @@ import numpy.typing as npt
 from numba import njit, types
 
 from preprocessing.array_file import mapped_npy, read_only
-from preprocessing.bundle import Float64Array, Int64Array, IntArray, Topology
+from preprocessing.array_types import Float32Array, Float64Array, Int64Array, IntArray
+from preprocessing.bundle import Topology
 from preprocessing.hubs import hub_arcs, order_by_reach
 from preprocessing.settings import PprSettings
 
 __all__ = ["Renumbered", "inverse", "opened", "renumber"]
 
-Float32Array = npt.NDArray[np.float32]
 
 ROUNDS, COMMUNITY, SAMPLE = 4, 2000, 100_000
 """Rounds of label propagation, nodes in a community at most, and nodes that tell how good an order is."""

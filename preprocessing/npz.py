@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import scipy.sparse as sp
 
-from preprocessing.bundle import Float32Array
+from preprocessing.array_types import Float32Array, Int64Array
 from preprocessing.errors import InputError
 from preprocessing.features import FeatureDtype, FeatureSource, matrix_features
 from preprocessing.ids import IdMap
@@ -94,7 +94,7 @@ class _File:
             ) from error
         return array
 
-    def integers(self, name: str) -> npt.NDArray[np.int64]:
+    def integers(self, name: str) -> Int64Array:
         array = self.array(name)
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise self.fault(name, "wrong kind of array", f"{array.dtype} {array.shape}", "one dimension of integers")
@@ -126,7 +126,7 @@ def _adjacencies(file: _File, relation: str | None) -> dict[str, str]:
     )
 
 
-def _csr(file: _File, group: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], tuple[int, int]]:
+def _csr(file: _File, group: str) -> tuple[Int64Array, Int64Array, tuple[int, int]]:
     """Checked indptr, indices and shape of a CSR group."""
     indptr, indices, shape = (file.integers(f"{group}_{part}") for part in ("indptr", "indices", "shape"))
     if len(shape) != 2 or (shape < 0).any():

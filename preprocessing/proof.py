@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit, types
 
+from preprocessing.array_types import Float64Array, Int64Array
 from preprocessing.cache_hints import prefetch
 from preprocessing.local_ids import find, node_of
 from preprocessing.workspace import (
@@ -36,8 +36,6 @@ from preprocessing.workspace import (
 
 __all__ = ["BOUNDS_TYPE", "ROUNDING", "SPENT", "STATE_TYPE", "SUM_INFLATION", "Bounds", "State", "prove"]
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 OPERATIONS_A_VISIT, OPERATIONS_A_PUSH = 2, 6
 ROUNDING = 2.0**-52

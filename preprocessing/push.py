@@ -14,9 +14,9 @@ the hub is capped.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit, types
 
+from preprocessing.array_types import Float32Array, Int64Array
 from preprocessing.cache_hints import prefetch
 from preprocessing.local_ids import GOLDEN, bits_for, forget, node_of, rehash, touch
 from preprocessing.proof import SPENT, STATE_TYPE, SUM_INFLATION, State, prove
@@ -55,7 +55,7 @@ def start(arcs: Arcs, work: Workspace, source: int) -> State:
 
 
 @njit([types.float64(FLOAT32S, _I8, _I8, _I8)], nogil=True, cache=True)
-def _sum(weights: npt.NDArray[np.float32], mask: int, begin: int, end: int) -> float:
+def _sum(weights: Float32Array, mask: int, begin: int, end: int) -> float:
     """The weight of a range of arcs, in float64."""
     total = 0.0
     for place in range(begin, end):
@@ -234,7 +234,7 @@ def isolated_row(rule: Rule, source: int, rows: Rows, row: int) -> None:
 
 
 @njit([(arcs, WORKSPACE_TYPE, RULE_TYPE, SOURCES, ROWS_TYPE, _I8) for arcs in ARCS_TYPES], nogil=True, cache=True)
-def push_rows(arcs: Arcs, work: Workspace, rule: Rule, sources: npt.NDArray[np.int64], rows: Rows, done: int) -> int:
+def push_rows(arcs: Arcs, work: Workspace, rule: Rule, sources: Int64Array, rows: Rows, done: int) -> int:
     """Fill ``rows``, those of ``sources``, from the ``done``-th on; returns how many are done.
 
     Fewer than all are done when the workspace has no room for the next. The same arguments give the same bits,

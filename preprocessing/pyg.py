@@ -18,7 +18,7 @@ import torch
 from torch_geometric import datasets
 from torch_geometric.data import Data
 
-from preprocessing.bundle import Float32Array
+from preprocessing.array_types import Float32Array
 from preprocessing.errors import InputError
 from preprocessing.features import FeatureDtype, FeatureSource, matrix_features
 from preprocessing.ids import IdMap

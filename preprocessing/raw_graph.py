@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from preprocessing.bundle import Float32Array, IntArray
+from preprocessing.array_types import Float32Array, IntArray
 from preprocessing.features import FeatureSource
 from preprocessing.ids import IdMap
 from preprocessing.labels import LabelSource

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from preprocessing.array_types import Float32Array, Float64Array, Int64Array
 from preprocessing.parts import fixed_lists, part_name
 from preprocessing.workspace import Rows
 
@@ -46,7 +47,7 @@ def rows_table(first: int, rows: Rows, num_nodes: int, kept: BoolArray | None = 
     )
 
 
-def read_rows(part: Path, places: npt.NDArray[np.int64]) -> Rows:
+def read_rows(part: Path, places: Int64Array) -> Rows:
     """The rows at ``places`` of one part; ``visits`` are 0, for nothing was looked at."""
     names = ["neighbors", "scores", "count", "exact", "gap", "error", "tied", "capped"]
     table = pq.read_table(part, columns=names).take(places)
@@ -75,7 +76,7 @@ def count_marked(directory: Path, parts: int, column: str) -> int:
     return sum(int(np.count_nonzero(pq.read_table(name, columns=[column])[column].to_numpy())) for name in names)
 
 
-def _round(values: npt.NDArray[np.float64], *, down: bool) -> npt.NDArray[np.float32]:
+def _round(values: Float64Array, *, down: bool) -> Float32Array:
     """To float32, never up (``down``) or never down."""
     rounded = values.astype(np.float32)
     wrong = rounded > values if down else rounded < values

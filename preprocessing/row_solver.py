@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 import numpy as np
-import numpy.typing as npt
 
+from preprocessing.array_types import Int64Array
 from preprocessing.chebyshev import Block, solve_rows
 from preprocessing.locality import Renumbered, inverse
 from preprocessing.push import push_rows
@@ -26,8 +26,6 @@ DENSE_RECORDS, FIRST_TOUCHED = 1 << 25, 1 << 14
 nodes that rows touch, with room for so many at first."""
 PATIENCE, LEAST_PATIENCE = 1.0, 20_000
 """Edge visits that pushing may cost where the rest can be solved: as many as the arcs, yet all of a small component."""
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from preprocessing.array_file import ArrayFile
-from preprocessing.bundle import Int64Array
+from preprocessing.array_types import Int64Array
 from preprocessing.errors import InputError
 from preprocessing.id_sort import IdSorter
 from preprocessing.ids import IdKind, IdMap

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numba import njit, types
 
 from preprocessing.array_file import read_only
-from preprocessing.bundle import Int64Array
+from preprocessing.array_types import Int64Array
 
 __all__ = ["StringLookup"]
 

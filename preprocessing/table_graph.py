@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from preprocessing.array_file import mapped_npy
-from preprocessing.bundle import Int64Array
+from preprocessing.array_types import Int64Array
 from preprocessing.errors import InputError
 from preprocessing.feature_columns import choose_features, table_features, table_weights
 from preprocessing.features import FeatureDtype, FeatureSource

@@ -18,7 +18,7 @@ from numba import njit
 
 from preprocessing.arc_buckets import ArcBuckets, Keys
 from preprocessing.array_file import ArrayFile, mapped_npy
-from preprocessing.bundle import Float32Array, Int64Array
+from preprocessing.array_types import Float32Array, Int64Array
 from preprocessing.journal import Journal
 from preprocessing.prefetch import ahead
 

@@ -7,14 +7,11 @@ numbers; so does a copy.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from preprocessing.bundle import IntArray
+from preprocessing.array_types import Int64Array, IntArray
 from preprocessing.workspace import Rows
 
 __all__ = ["copy_twin_rows", "distinct_rows"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 def distinct_rows(nodes: Int64Array, leaders: IntArray) -> tuple[Int64Array, Int64Array]:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from preprocessing.bundle import IntArray, Topology
+from preprocessing.array_types import Float32Array, Int64Array, IntArray
+from preprocessing.bundle import Topology
 
 __all__ = ["twin_leaders"]
 
@@ -49,7 +50,7 @@ def _mix(value: np.uint64) -> np.uint64:
 
 @njit([types.void(*arcs[:2], types.uint64[::1], types.uint64[::1]) for arcs in _ARCS], nogil=True, cache=True)
 def _hash_neighborhoods(
-    indptr: npt.NDArray[np.int64],
+    indptr: Int64Array,
     indices: IntArray,
     open_hash: npt.NDArray[np.uint64],
     closed_hash: npt.NDArray[np.uint64],
@@ -64,9 +65,7 @@ def _hash_neighborhoods(
 
 
 @njit([types.boolean(*arcs, types.int64, types.int64) for arcs in _ARCS], nogil=True, cache=True)
-def _are_twins(
-    indptr: npt.NDArray[np.int64], indices: IntArray, weights: npt.NDArray[np.float32], a: int, b: int
-) -> bool:
+def _are_twins(indptr: Int64Array, indices: IntArray, weights: Float32Array, a: int, b: int) -> bool:
     """Whether the neighbourhoods of a and b, ordered alike, are equal once a and b themselves are left out."""
     i, j = indptr[a], indptr[b]
     if indptr[a + 1] - i != indptr[b + 1] - j:
@@ -90,11 +89,11 @@ def _are_twins(
     cache=True,
 )
 def _match(
-    indptr: npt.NDArray[np.int64],
+    indptr: Int64Array,
     indices: IntArray,
-    weights: npt.NDArray[np.float32],
+    weights: Float32Array,
     key: npt.NDArray[np.uint64],
-    order: npt.NDArray[np.int64],
+    order: Int64Array,
     leaders: IntArray,
 ) -> None:
     """Find the classes among the runs of equal keys in ``order``, whose nodes ascend within a run.

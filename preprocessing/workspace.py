@@ -10,7 +10,8 @@ from numba import from_dtype, types
 
 from preprocessing import hubs
 from preprocessing.array_file import read_only
-from preprocessing.bundle import IntArray, Topology
+from preprocessing.array_types import Float32Array, Float64Array, Int64Array, IntArray
+from preprocessing.bundle import Topology
 from preprocessing.settings import PprSettings
 from preprocessing.twins import twin_leaders
 
@@ -28,8 +29,6 @@ __all__ = [
     "Workspace",
 ]
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
 
 RECORD = np.dtype([("residual", np.float64), ("degree", np.float64), ("estimate", np.float64), ("leader", np.int64)])
 """Mass left to push, above zero once the node is touched; weighted degree with the self-loop; mass settled; leader of
@@ -53,7 +52,7 @@ class Arcs(NamedTuple):
 
     indptr: Int64Array
     indices: IntArray
-    weights: npt.NDArray[np.float32]
+    weights: Float32Array
     weight_mask: int
     degree: Float64Array
     least_degree: float

@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from preprocessing.array_types import Int64Array
 from preprocessing.bundle import Bundle
 from trainer.adjacency import Adjacency, GraphAdjacency, SampledAdjacency
 from trainer.anchors import Anchors
@@ -30,8 +30,6 @@ __all__ = ["AUTO_FULL_NODES", "FullBatch", "MiniBatch", "Steps", "batch_mode", "
 
 AUTO_FULL_NODES = 100_000
 DEFAULT_FAN_OUT = 10
-
-Int64Array = npt.NDArray[np.int64]
 
 
 class Steps(Protocol):

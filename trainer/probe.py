@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from preprocessing.array_types import Int64Array
 from trainer.features import Features
 from trainer.settings import EvaluateSettings
 from trainer.sparse import Pattern, SparseMatrix
@@ -26,8 +27,6 @@ __all__ = ["ArrayRows", "ProbeResult", "RowReader", "Splits", "draw_splits", "in
 GATHER_BYTES = 256 << 20
 # Rows scored at once.
 SCORE_ROWS = 4096
-
-Int64Array = npt.NDArray[np.int64]
 
 
 class RowReader(Protocol):

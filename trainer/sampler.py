@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from preprocessing.bundle import IntArray, Topology
+from preprocessing.array_types import IntArray
+from preprocessing.bundle import Topology
 
 __all__ = ["NeighborSampler", "NumbaSampler", "Sample", "sample"]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.array_types import Int64Array
 from preprocessing.artifact import read_manifest
 from preprocessing.bundle import Bundle, Topology
 from preprocessing.errors import ArtifactError
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["EMBEDDING_SET", "EmbeddingSet", "EmbeddingSets", "open_vectors"]
 
 EMBEDDING_SET = "embedding_set"
-
-Int64Array = npt.NDArray[np.int64]
 
 
 def open_vectors(path: Path, manifest: dict[str, Any]) -> npt.NDArray[Any]:

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.array_types import Float32Array, Float64Array, Int64Array
+
 __all__ = ["Ranking", "cosines", "inverse_norms", "pair_cosines", "rank", "scan", "unit"]
 
-Int64Array = npt.NDArray[np.int64]
-Float32Array = npt.NDArray[np.float32]
-Float64Array = npt.NDArray[np.float64]
 FloatArray = npt.NDArray[Any]
 
 SCORE_DIGITS = 7

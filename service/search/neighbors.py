@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from service.search.exact import Float32Array, Float64Array, Int64Array, Ranking, inverse_norms, rank, scan
+from preprocessing.array_types import Float32Array, Float64Array, Int64Array
+from service.search.exact import Ranking, inverse_norms, rank, scan
 from service.search.index_settings import IndexKind
 from service.search.knn_index import KnnIndex
 

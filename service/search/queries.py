@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, StrictInt, StrictStr, model_validator
 
+from preprocessing.array_types import Int64Array
 from preprocessing.errors import ArtifactError, InputError
 from service.schemas import Request
 from service.search.embedding_set import EmbeddingSet
@@ -21,7 +22,6 @@ from service.search.neighbors import Neighbors, nearest
 
 __all__ = ["Exclude", "NeighborQuery", "NodeId", "PairScore", "QueryAnswer", "Search", "find_neighbors", "score_pairs"]
 
-Int64Array = npt.NDArray[np.int64]
 
 NodeId = StrictStr | StrictInt
 
