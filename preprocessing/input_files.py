@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import pyarrow as pa
 import pyarrow.fs as pa_fs
@@ -13,6 +14,9 @@ import pyarrow.fs as pa_fs
 from preprocessing.errors import InputError
 
 __all__ = ["InputFile"]
+
+RETRY_S = 30
+"""How long Google's file system tries again, unless the URI says ``retry_limit_seconds``; its own default is 15 min."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class InputFile:
         if "://" not in text:
             return cls(pa_fs.LocalFileSystem(), str(Path(text).absolute()), str(Path(text)))
         try:
-            filesystem, path = pa_fs.FileSystem.from_uri(text)
+            filesystem, path = pa_fs.FileSystem.from_uri(_patient(text))
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InputError(
                 f"the URI cannot be used ({error})",
@@ -97,3 +101,11 @@ class InputFile:
 
     def __str__(self) -> str:
         return self.name
+
+
+def _patient(uri: str) -> str:
+    """The URI, with a limit to how long a place that does not answer is asked again."""
+    parts = urlsplit(uri)
+    if parts.scheme not in ("gs", "gcs") or "retry_limit_seconds" in parse_qs(parts.query):
+        return uri
+    return urlunsplit(parts._replace(query="&".join(filter(None, [parts.query, f"retry_limit_seconds={RETRY_S}"]))))

@@ -19,6 +19,7 @@ from numba import njit
 from preprocessing.arc_buckets import ArcBuckets, Keys
 from preprocessing.array_file import ArrayFile, mapped_npy
 from preprocessing.array_types import Float32Array, Int64Array
+from preprocessing.errors import InputError
 from preprocessing.journal import Journal
 from preprocessing.prefetch import ahead
 
@@ -127,6 +128,13 @@ class _Entries:
             order = np.argsort(keys)
             keys, weights = keys[order], weights[order]
         distinct, outgoing = _squeeze(keys, weights)
+        if not np.isfinite(weights[:distinct]).all():
+            raise InputError(
+                "the weights of an edge that is given several times add up to more than float32 holds",
+                where="the edges",
+                expected="sums below 3.4e38",
+                remedy="divide all weights by one number",
+            )
         return cls(first, rows, keys[:distinct], weights[:distinct], outgoing)
 
 

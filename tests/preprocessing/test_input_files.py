@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -171,3 +172,23 @@ def test_a_uri_holds_no_credentials(uri: str) -> None:
     with pytest.raises(ValueError, match="must not hold credentials"):
         NpzSource(path=uri)
     assert TableSource(edges="s3://bucket/a@b.parquet").edges == "s3://bucket/a@b.parquet"
+
+
+@pytest.mark.parametrize(
+    ("uri", "asked"),
+    [
+        ("gs://bucket/edges", "gs://bucket/edges?retry_limit_seconds=30"),
+        ("gcs://b/e?anonymous=true", "gcs://b/e?anonymous=true&retry_limit_seconds=30"),
+        ("gs://b/e?retry_limit_seconds=5", "gs://b/e?retry_limit_seconds=5"),
+        ("s3://b/e?region=x", "s3://b/e?region=x"),
+        ("file:///data/edges", "file:///data/edges"),
+    ],
+)
+def test_a_place_that_does_not_answer_is_asked_for_half_a_minute_at_most(
+    uri: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    opener = SimpleNamespace(from_uri=lambda text: (heard.append(text), (None, "e"))[1])
+    monkeypatch.setattr("preprocessing.input_files.pa_fs", SimpleNamespace(FileSystem=opener))
+    assert InputFile.at(uri).name == uri
+    assert heard == [asked]

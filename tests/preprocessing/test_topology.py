@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from preprocessing import topology
 from preprocessing.arc_buckets import WORKING_COPIES, ArcBuckets
 from preprocessing.bundle import Topology
+from preprocessing.errors import InputError
 from preprocessing.topology import Direction, EdgeCounts, _Entries, _RowFiles, write_topology
 
 SIZE = 6
@@ -226,3 +227,10 @@ def test_entries_of_the_largest_rows_fit_into_64_bits(tmp_path: Path, nodes: int
         (nodes - 1, nodes - 2, 0),
         (nodes - 2, nodes - 1, 1),
     ]
+
+
+@pytest.mark.parametrize("direction", ["undirected", "directed", "reverse"])
+def test_weights_of_repeats_that_add_up_to_infinity_are_refused(tmp_path: Path, direction: Direction) -> None:
+    pairs, weights = np.array([[0, 1], [0, 1], [2, 3]]), np.array([3e38, 3e38, 1], dtype=np.float32)
+    with pytest.raises(InputError, match="add up to more than float32 holds"):
+        built(tmp_path, pairs, direction, weights=weights)
