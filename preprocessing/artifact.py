@@ -84,7 +84,13 @@ def read_manifest(path: Path, kind: str) -> dict[str, Any]:
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ArtifactError("there is no artefact here", given=path, expected=expected, where=str(path)) from None
+        raise ArtifactError(
+            "there is no artefact here",
+            given=path,
+            expected=expected,
+            where=str(path),
+            remedy="check the path",
+        ) from None
     except (OSError, ValueError) as error:
         raise ArtifactError(f"the manifest cannot be read ({error})", expected=expected, where=str(file)) from error
     if not isinstance(manifest, dict) or manifest.get("kind") != kind:

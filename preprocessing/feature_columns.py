@@ -125,7 +125,7 @@ def table_weights(table: Table, name: str, cells: pa.Array, first: int) -> Float
         raise table.column_fault(
             "this column can hold no weights", name, expected="one number a row", remedy="name another weight column"
         )
-    weights = _Column(table, name, kind, "float32").values(cells, first, 1)
+    weights = _Column(table, name, kind, "float32", "correct the weight, or drop the edge").values(cells, first, 1)
     assert isinstance(weights, np.ndarray)
     if not (weights > 0).all():
         row = _first(~(weights[:, 0] > 0))
@@ -134,8 +134,8 @@ def table_weights(table: Table, name: str, cells: pa.Array, first: int) -> Float
             row=first + row,
             column=name,
             given=cells[row].as_py(),
-            expected="a positive number in every row",
-            remedy="drop the edge, or shift the weights",
+            expected="a positive number in every row, 1.2e-38 at least",
+            remedy="drop the edge, or shift or scale the weights",
         )
     return weights[:, 0]
 
@@ -160,6 +160,7 @@ class _Column:
     name: str
     kind: Kind
     dtype: FeatureDtype
+    remedy: str = "correct the value, or leave the column out of the features"
 
     def values(self, cells: pa.Array, first: int, width: int) -> Float32Array | sp.csr_array:
         """Checked values [B, width] of a batch that starts at row ``first``; words come in CSR, as wide as they need.
@@ -170,7 +171,7 @@ class _Column:
         if pt.is_dictionary(cells.type):
             cells = cells.cast(cells.type.value_type)
         if cells.null_count:
-            raise fault("a feature is missing", _first(cells.is_null()), "null")
+            raise fault("the value is missing", _first(cells.is_null()), "null")
         match self.kind:
             case "words":
                 return _words(cells, fault)
@@ -188,7 +189,7 @@ class _Column:
             column=self.name,
             given=given,
             expected=_EXPECTED[self.kind] + (f" that {self.dtype} holds" if self.kind != "words" else ""),
-            remedy="correct the value, or leave the column out of the features",
+            remedy=self.remedy,
         )
 
 
@@ -251,7 +252,7 @@ def _scalars(cells: pa.Array, numbers: npt.NDArray[Any], dtype: FeatureDtype, fa
     values = rounded(numbers, dtype)
     if not np.isfinite(values).all():
         row = _first(~np.isfinite(values))
-        raise fault("a feature is not a finite number", row, cells[row].as_py())
+        raise fault("the value is not a finite number", row, cells[row].as_py())
     return values.reshape(-1, 1)
 
 
@@ -260,7 +261,11 @@ def _vector(cells: pa.Array, width: int, dtype: FeatureDtype, fault: Fault) -> F
     width = width or int(lengths[0])
     if (lengths != width).any() or width == 0:
         row = 0 if width == 0 else _first(lengths != width)
-        raise fault("the feature vectors are ragged", row, f"{lengths[row]} numbers here, {width} in the first row")
+        raise fault(
+            "the feature vectors are empty" if width == 0 else "the feature vectors are ragged",
+            row,
+            f"{lengths[row]} numbers here, {width} in the first row",
+        )
     flat = cells.flatten()
     if flat.null_count:
         row, position = divmod(_first(flat.is_null()), width)

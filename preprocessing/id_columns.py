@@ -6,7 +6,7 @@ if every id of the node table (without a node table: of both edge columns) is sp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,16 @@ def read_ids(table: Table, name: str, cells: pa.Array | pa.ChunkedArray, first: 
         )
     if kind == "string":
         texts = _joined(cells.cast(pa.large_string()))
+        if not _is_utf8(texts):
+            row = _halved(texts, _is_utf8)
+            raise table.fault(
+                "the id is no text",
+                row=first + row,
+                column=name,
+                given=texts.cast(pa.large_binary())[row].as_py(),
+                expected="text in UTF-8",
+                remedy="correct the id, or drop the row",
+            )
         unusable = pc.or_(pc.equal(texts, ""), pc.match_substring(texts, "\0"))
         if pc.any(unusable).as_py():
             row = _first(unusable)
@@ -73,7 +83,7 @@ def read_ids(table: Table, name: str, cells: pa.Array | pa.ChunkedArray, first: 
             )
         return texts
     if not fits_int64(cells):
-        row = _not_int64(cells)
+        row = _halved(cells, fits_int64)
         raise table.fault(
             "the id is no 64-bit integer",
             row=first + row,
@@ -121,12 +131,12 @@ def _all_integers(table: Table, name: str) -> bool:
     return True
 
 
-def _not_int64(cells: pa.Array | pa.ChunkedArray) -> int:
-    """The first cell that is no int64, by halving: one of them is."""
+def _halved(cells: pa.Array | pa.ChunkedArray, fit: Callable[[Any], bool]) -> int:
+    """The first cell that does not fit, by halving: one of them does not."""
     low, high = 0, len(cells)
     while high - low > 1:
         middle = (low + high) // 2
-        if fits_int64(cells.slice(low, middle - low)):
+        if fit(cells.slice(low, middle - low)):
             low = middle
         else:
             high = middle
@@ -137,6 +147,14 @@ def fits_int64(cells: pa.Array | pa.ChunkedArray) -> bool:
     """Whether every cell, a number or its text, is an int64."""
     try:
         cells.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _is_utf8(texts: pa.Array) -> bool:
+    try:
+        texts.validate(full=True)
     except pa.ArrowInvalid:
         return False
     return True

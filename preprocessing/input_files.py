@@ -43,7 +43,7 @@ class InputFile:
                 f"the URI cannot be used ({error})",
                 where=text,
                 expected="a path, or a URI such as s3://bucket/edges.parquet, gs://bucket/edges or file:///data/edges",
-                remedy="correct the URI",
+                remedy="check the URI, the network, and the region and credentials in the environment",
             ) from error
         return cls(filesystem, path, text)
 
@@ -91,7 +91,7 @@ class InputFile:
     def _info(self) -> Any:
         try:
             return self.filesystem.get_file_info(self.path)
-        except OSError as error:
+        except (OSError, pa.ArrowInvalid) as error:
             raise InputError(
                 f"the file system does not answer, or refuses ({error})",
                 where=self.name,

@@ -59,6 +59,10 @@ def _write_rows(
     ppr, target = settings.ppr, bundle.path / "ppr"
     of_all = (PPR, ppr.model_dump(), bundle.content_hash, settings.shard_rows)
     if (manifest := finished(target, PPR, fingerprint(*of_all))) is not None:
+        if previous is not None:
+            emitter.warning(
+                "previous_unused", "all rows of these settings are here: none was taken from the bundle before"
+            )
         return manifest
     identity = fingerprint(*of_all, *(() if previous is None else (previous.identity,)))
     if (manifest := finished(target, PPR, identity)) is not None:

@@ -29,6 +29,14 @@ class Previous:
         kind than ``ppr`` and ``new`` have.
         """
         old = Bundle(settings.bundle.absolute())
+        if old.path.resolve() == new.path.resolve():
+            raise UsageError(
+                "the previous bundle is the one to preprocess",
+                given=str(settings.bundle),
+                expected="the bundle from before the change",
+                remedy="ingest the changed tables into a bundle of another name",
+                pointer="/previous/bundle",
+            )
         rows = old.path / "ppr"
         try:
             manifest = read_manifest(rows, PPR)

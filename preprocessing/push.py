@@ -19,7 +19,7 @@ from numba import njit, types
 from preprocessing.array_types import Float32Array, Int64Array
 from preprocessing.cache_hints import prefetch
 from preprocessing.local_ids import GOLDEN, bits_for, forget, node_of, rehash, touch
-from preprocessing.proof import SPENT, STATE_TYPE, SUM_INFLATION, State, prove
+from preprocessing.proof import ROUNDING, SPENT, STATE_TYPE, SUM_INFLATION, State, prove
 from preprocessing.workspace import (
     ARCS_TYPES,
     FIRST_BITS,
@@ -82,7 +82,8 @@ def _held_back(arcs: Arcs, work: Workspace, rule: Rule, hubs: int) -> tuple[floa
             degree = work.records[record].degree
             amount = _passed_on(rule, work.records[record].estimate, degree)
             walked = _sum(arcs.weights, arcs.weight_mask, begin, place)
-            mass = amount * (degree - rule.self_loop - walked)
+            # Two sums of all weights lie between them and what is left, which is never nothing.
+            mass = amount * (degree * (1 + ROUNDING * (end - begin)) - rule.self_loop - walked)
             held += mass
             # Arcs stand by descending w/d.
             held_rho += amount * arcs.weights[place & arcs.weight_mask] / arcs.degree[arcs.indices[place]]
@@ -214,6 +215,8 @@ def push_row(arcs: Arcs, work: Workspace, rule: Rule, source: int, rows: Rows, r
             rows.capped[row] = state.capped > 0 or (spent and not rows.exact[row])
             # What capped hubs kept back bounds the row by now: pushing on would buy little.
             stuck = 2 * state.capped > mass
+            if stuck and not last:
+                prove(arcs, work, rule, state, None, rows, row, True)
             if rows.exact[row] or rows.tied[row] or last or stuck:
                 return DONE, state
             promising = epsilon * max(shrink, REFINEMENT**-3) * SUM_INFLATION

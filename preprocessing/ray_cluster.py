@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from preprocessing.errors import Interrupted
+from preprocessing.errors import Interrupted, ResourceError
 
 __all__ = ["connected"]
 
@@ -55,7 +55,15 @@ def _started(ray: Any) -> Iterator[None]:
         }
     with session, _interruptible() as set_handlers:
         try:
-            ray.init(log_to_driver=False, logging_level="ERROR", **options)
+            try:
+                ray.init(log_to_driver=False, logging_level="ERROR", **options)
+            except ConnectionError as error:
+                raise ResourceError(
+                    "the Ray cluster does not answer",
+                    given=f"RAY_ADDRESS={options['address']}",
+                    expected="the address of a cluster that runs",
+                    remedy="start the cluster, correct the address, or unset RAY_ADDRESS to use this machine",
+                ) from error
             set_handlers()
             yield
         finally:

@@ -118,6 +118,7 @@ def run_stage(stages: Mapping[str, StageMain], argv: list[str]) -> int:
     emitter = Emitter(stage, Path(events) if events else None)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
+    spec: dict[str, Any] = {}
     try:
         try:
             if parent := os.environ.get(PARENT_VARIABLE):
@@ -129,7 +130,8 @@ def run_stage(stages: Mapping[str, StageMain], argv: list[str]) -> int:
         except OSError as error:
             if error.errno not in STORAGE:
                 raise
-            raise _refused(error, spec_path) from error
+            target = spec.get("out") or spec.get("bundle") or spec.get("embeddings") or spec_path
+            raise _refused(error, str(target)) from error
     except RgrlError as error:
         emitter.error(error)
         print(error.text(), file=sys.stderr)
@@ -172,10 +174,10 @@ def _siblings(model: type[BaseModel] | None, place: tuple[int | str, ...]) -> li
     return [] if model is None else sorted(model.model_fields)
 
 
-def _refused(error: OSError, spec_path: str) -> ResourceError:
+def _refused(error: OSError, target: str) -> ResourceError:
     return ResourceError(
         f"the disk refused: {STORAGE[error.errno or 0]}",
-        where=str(error.filename or spec_path),
+        where=str(error.filename or target),
         given=str(error),
         remedy="make room or name another path, then run the same command again: it continues",
     )

@@ -41,3 +41,4 @@ def copy_twin_rows(
     # By score, then by row number; −1 is the largest unsigned number, so the padding stays last.
     order = np.lexsort((exchanged.view(np.uint64), -rows.scores[copies]), axis=1)
     rows.neighbors[copies] = np.take_along_axis(exchanged, order, axis=1)
+    rows.scores[copies] = np.take_along_axis(rows.scores[copies], order, axis=1)

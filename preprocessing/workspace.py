@@ -159,11 +159,11 @@ class Workspace(NamedTuple):
 class Rows(NamedTuple):
     """Results for R rows.
 
-    ``neighbors`` [R, K] and ``scores`` [R, K], largest first, equal scores by row number; −1 and 0 past ``counts`` [R].
-    A score is a lower bound of its entry of S, and short of it by ``error`` [R] at most. ``gap`` [R]: no node left out
-    beats one kept by more; ``exact`` [R]: gap ≤ 0, so the set is a true top-K. ``tied`` [R]: the K-th place is a tie of
-    twins, or one within the resolution of float32, so another set is as good. ``capped`` [R]: a hub walked only some of
-    its arcs, or the budget ended the row. ``visits`` [R]: neighbours looked at.
+    ``neighbors`` [R, K] and ``scores`` [R, K], largest first but for rounding, equal ones by row number; −1 and 0 past
+    ``counts`` [R]. A score is a lower bound of its entry of S, and short of it by ``error`` [R] at most. ``gap`` [R]:
+    no node left out beats one kept by more; ``exact`` [R]: gap ≤ 0, so the set is a true top-K. ``tied`` [R]: the K-th
+    place is a tie of twins, or one within the resolution of float32, so another set is as good. ``capped`` [R]: a hub
+    walked only some of its arcs, or the budget ended the row. ``visits`` [R]: neighbours looked at.
     """
 
     neighbors: Int64Array

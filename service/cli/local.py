@@ -124,7 +124,10 @@ def preprocess(
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute PPR neighbours and degree weights of a bundle; continues where a killed run stopped."""
+    """Compute PPR neighbours and degree weights of a bundle; continues from the shards of a killed run.
+
+    Up to 10^6 arcs every row is computed until it is proved; --set ppr.exact_arcs=0 is faster, as on larger graphs.
+    """
     from preprocessing.settings import PreprocessSettings, PreviousSettings
 
     if before is None and tolerance is not None:
@@ -208,7 +211,7 @@ def generate(
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a synthetic graph as tables, to measure and to try things on."""
+    """Write a synthetic graph as tables, OUT/edges and for blocks OUT/nodes, to measure and to try things on."""
     from preprocessing.settings import GenerateSettings
 
     document = {"kind": kind.value, "nodes": nodes, "degree": degree, "seed": seed}
@@ -292,7 +295,11 @@ def _run(stage: str, spec: dict[str, Any], as_json: bool, scratch: Path | None =
 
 def _explain(outcome: StageOutcome, as_json: bool) -> int:
     """Print why the stage failed, with its log where its own words do not suffice; the answer is its exit code."""
-    told = outcome.error or {"code": "killed", "message": "the stage ended without a word; it may have been killed"}
+    told = outcome.error or {
+        "code": "killed",
+        "message": "the stage ended without a word; it may have been killed",
+        "remedy": "run the same command again: it continues",
+    }
     if told["code"] in {"killed", "internal", "out_of_memory"}:
         print(outcome.log.rstrip(), file=sys.stderr)
     parts = {name: told.get(name) for name in ("given", "expected", "remedy", "where", "pointer")}

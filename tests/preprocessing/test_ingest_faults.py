@@ -81,16 +81,21 @@ def test_a_bad_cell_is_named(tmp_path: Path, name: str, suffix: str) -> None:
 
 PARQUET_CELLS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "missing id": ({"id": [10, None, 30]}, EDGES, "row 2 (the first row is 1), column 'id': an id is missing"),
+    "id of no text": (
+        {**NODES, "id": pa.array([b"a", b"\xff\xfe", b"c"]).view(pa.string())},
+        {**EDGES, "src": ["a", "a"], "dst": ["c", "c"]},
+        "row 2 (the first row is 1), column 'id': the id is no text",
+    ),
     "missing end": (NODES, {**EDGES, "dst": [20, None]}, "row 2 (the first row is 1), column 'dst': an id is missing"),
     "missing feature": (
         {**NODES, "x": [None, 1.5, 2.5]},
         EDGES,
-        "row 1 (the first row is 1), column 'x': a feature is m",
+        "row 1 (the first row is 1), column 'x': the value is m",
     ),
     "missing vector": (
         {**NODES, "x": [[1.0], None, [2.0]]},
         EDGES,
-        "row 2 (the first row is 1), column 'x': a feature is",
+        "row 2 (the first row is 1), column 'x': the value is",
     ),
     "hole in a vector": ({**NODES, "x": [[1.0, 2.0], [3.0, 4.0], [5.0, None]]}, EDGES, "(number 2 of the list)"),
     "ragged vectors": (
@@ -181,7 +186,7 @@ CSV_FILES: dict[str, tuple[str, str, str]] = {
     "missing feature": (
         "id,x\n10,1\n20,\n",
         "src,dst\n10,20\n",
-        "line 3 (the header is line 1), column 'x': a feature is m",
+        "line 3 (the header is line 1), column 'x': the value is m",
     ),
     "decimal id": (
         "id\n10\n20.0\n",

@@ -204,7 +204,9 @@ def test_a_run_that_failed_goes_on_without_looking_at_the_change_again(
     ]
 
 
-def test_approximate_rows_are_another_artefact_than_a_full_runs(tmp_path: Path) -> None:
+def test_approximate_rows_are_another_artefact_than_a_full_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     old, new = cliques(20, 0).write(tmp_path / "old"), cliques(20, 3).write(tmp_path / "new")
     before = run(old, {"top_k": 4})
     kept = run(new, {"top_k": 4}, old, tolerance=1e-3)
@@ -221,6 +223,7 @@ def test_approximate_rows_are_another_artefact_than_a_full_runs(tmp_path: Path) 
     assert read_manifest(new.path / "ppr", PPR)["fingerprint"] != manifest["fingerprint"]
     # All rows are there: nothing is gained by some that are less exact.
     assert run(new, {"top_k": 4}, old) == full
+    assert "none was taken from the bundle before" in capsys.readouterr().err
 
 
 def test_what_cannot_be_of_use_is_refused(tmp_path: Path) -> None:
@@ -234,6 +237,8 @@ def test_what_cannot_be_of_use_is_refused(tmp_path: Path) -> None:
     assert other.value.pointer == "/settings/ppr/teleport"
     assert (other.value.given, other.value.expected) == ("teleport = 0.2", "teleport = 0.15, as before")
     assert not (new.path / "ppr").exists()
+    with pytest.raises(UsageError, match="is the one to preprocess"):
+        run(old, {"top_k": 4}, old)
     words = write_bundle(tmp_path / "words", cliques(4, 1).matrix(), ids=[f"n{row:02d}" for row in range(24)])
     with pytest.raises(UsageError, match="ids") as kinds:
         run(words, {"top_k": 4}, old)

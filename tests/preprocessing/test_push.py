@@ -283,3 +283,23 @@ def test_a_hub_reaches_first_what_has_the_greatest_share_of_it_and_more_under_a_
     assert visits[2] > spokes
     # Leaves of degree two rank before those of ten.
     assert kept[1] == kept[2] <= {0, *range(2, spokes, 2)}
+
+
+def test_a_row_that_a_capped_hub_ends_early_states_its_gap_over_all_nodes() -> None:
+    spokes = [(0, leaf) for leaf in range(1, 33) if leaf != 22]
+    matrix = adjacency(33, [*spokes, (0, 22), (12, 25), (25, 26)])
+    rule = PprSettings(top_k=3, teleport=0.05, self_loops=False, hub_cap=2, epsilon_floor=1e-12)
+    rows = push_all(topology(matrix), rule)
+    assert rows.capped[25]
+    check_claims(rows, dense_ppr(matrix, 0.05, False), rule)
+
+
+@pytest.mark.parametrize("light", [1e-17, 1e-20, 1e-30])
+def test_what_a_hub_holds_back_counts_however_light(light: float) -> None:
+    matrix = adjacency(3, [(0, 1), (0, 2)])
+    matrix[0, 2] = matrix[2, 0] = light
+    rule = PprSettings(top_k=3, self_loops=False, hub_cap=1)
+    rows = push_all(topology(matrix), rule)
+    assert dense_ppr(matrix, 0.15, False)[1, 2] > 0
+    assert not rows.exact[:2].any()
+    assert rows.capped[:2].all()

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -159,3 +161,15 @@ def test_a_cluster_that_is_too_small_is_refused(tmp_path: Path) -> None:
     assert error.value.pointer == "/settings/num_workers"
     assert emitter.shards == []
     assert not (bundle.path / "ppr").exists()
+
+
+def test_a_cluster_that_does_not_answer_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise ConnectionError("no route")
+
+    silent = SimpleNamespace(is_initialized=lambda: False, init=refuse, shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", silent)
+    monkeypatch.setenv("RAY_ADDRESS", "10.255.255.1:6379")
+    with pytest.raises(ResourceError, match="does not answer") as raised, connected():
+        pass
+    assert raised.value.given == "RAY_ADDRESS=10.255.255.1:6379"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ppr_cases import (
@@ -85,3 +86,26 @@ def test_nodes_without_an_edge_have_themselves() -> None:
     assert rows.neighbors.tolist() == [[node, -1] for node in range(3, 70)]
     assert rows.scores.tolist() == [[1.0, 0.0]] * 67
     assert rows.exact.all()
+
+
+def test_a_copied_row_keeps_each_score_beside_its_node() -> None:
+    """Weights so far apart that rounding takes more off a score than lies between it and the next."""
+    drawn, size = np.random.default_rng(7565), 13
+    weights = np.zeros((size, size))
+    for a, b in drawn.integers(0, size - 1, (2 * size, 2)):
+        weights[a, b] = 10.0 ** drawn.uniform(-14, 0)
+    weights = np.triu(np.maximum(weights, weights.T), 1)
+    weights += weights.T
+    weights[-1], weights[:, -1] = weights[0], weights[:, 0]
+    weights[-1, -1] = weights[0, -1] = weights[-1, 0] = 0
+    matrix = sp.csr_array(weights.astype(np.float32).astype(np.float64))
+    for self_loops in (False, True):
+        rule = PprSettings(top_k=8, self_loops=self_loops, exact_arcs=0)
+        rows, S = fill(topology(matrix), rule), dense_ppr(matrix, 0.15, self_loops)
+        for source in (0, size - 1):
+            count = rows.counts[source]
+            kept, scores = rows.neighbors[source, :count], rows.scores[source, :count]
+            assert (scores <= S[source, kept] + 1e-15).all()
+        exchanged = [{0: size - 1, size - 1: 0}.get(node, node) for node in rows.neighbors[0].tolist()]
+        first = dict(zip(exchanged, rows.scores[0].tolist(), strict=True))
+        assert first == dict(zip(rows.neighbors[-1].tolist(), rows.scores[-1].tolist(), strict=True))
