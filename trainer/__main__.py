@@ -10,12 +10,12 @@ from typing import Any
 
 from preprocessing.stage import Emitter, run_stage
 
-STAGES = ("train", "evaluate", "export")
+STAGES = {"train": "trainer.train", "evaluate": "trainer.evaluation.evaluate", "export": "trainer.export"}
 
 
 def _stage(name: str, spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     """Import a stage when it runs: one does not wait for what another needs."""
-    summary: Mapping[str, Any] = getattr(importlib.import_module(f"trainer.{name}"), name)(spec, emitter)
+    summary: Mapping[str, Any] = getattr(importlib.import_module(STAGES[name]), name)(spec, emitter)
     return summary
 
 

@@ -21,7 +21,7 @@ from trainer.adjacency import Adjacency, GraphAdjacency, SampledAdjacency
 from trainer.anchors import Anchors
 from trainer.augment import two_views
 from trainer.features import FeatureStore
-from trainer.model import Step
+from trainer.objectives import AnchorSet, Step
 from trainer.randomness import Draw, Purpose
 from trainer.sampler import NeighborSampler, NumbaSampler
 from trainer.settings import BatchSettings, TrainSettings
@@ -89,11 +89,13 @@ class FullBatch:
         return Step(
             views=views,
             queries=self._queries,
-            anchors_G=torch.from_numpy(self._anchors.draw_global(draw)).to(self._device),
-            locals_QK=self._locals_QK,
-            valid_QK=self._valid_QK,
             num_queries=self._num_nodes,
-            num_local=self._num_local,
+            anchors=AnchorSet(
+                anchors_G=torch.from_numpy(self._anchors.draw_global(draw)).to(self._device),
+                locals_QK=self._locals_QK,
+                valid_QK=self._valid_QK,
+                num_local=self._num_local,
+            ),
         )
 
     def _drop(self, probability: float, generator: torch.Generator) -> list[Adjacency]:
@@ -151,11 +153,13 @@ class MiniBatch:
         return Step(
             views=two_views(features, adjacency.dropped, self._settings.augment, shared, own, self._device),
             queries=slice(0, len(queries)),
-            anchors_G=torch.from_numpy(position(anchors)).to(self._device),
-            locals_QK=torch.from_numpy(np.where(valid_QK, position(locals_QK), 0)).to(self._device),
-            valid_QK=torch.from_numpy(valid_QK).to(self._device),
             num_queries=len(together),
-            num_local=int(self._anchors.valid_NK[together].any(axis=1).sum()),
+            anchors=AnchorSet(
+                anchors_G=torch.from_numpy(position(anchors)).to(self._device),
+                locals_QK=torch.from_numpy(np.where(valid_QK, position(locals_QK), 0)).to(self._device),
+                valid_QK=torch.from_numpy(valid_QK).to(self._device),
+                num_local=int(self._anchors.valid_NK[together].any(axis=1).sum()),
+            ),
         )
 
     def queries(self, epoch: int, number: int) -> list[Int64Array]:

@@ -20,8 +20,8 @@ from safetensors.torch import save as serialized
 from torch import Tensor
 
 from preprocessing.artifact import hash_file, write_json
-from trainer.encoders import GcnEncoder
-from trainer.model import RgrlModel
+from trainer.encoders.gcn import GcnEncoder
+from trainer.objectives import Objective
 
 __all__ = ["Progress", "clear", "load", "load_online", "newest", "progress_of", "save", "save_snapshot", "snapshots"]
 
@@ -39,7 +39,7 @@ class Progress:
     seconds: float = 0.0
 
 
-def save(work: Path, model: RgrlModel, optimizer: torch.optim.Optimizer, progress: Progress, fingerprint: str) -> Path:
+def save(work: Path, model: Objective, optimizer: torch.optim.Optimizer, progress: Progress, fingerprint: str) -> Path:
     """Write the checkpoint of ``progress.epoch`` and drop all but the last two."""
     folder = work / "checkpoints"
     final = folder / f"epoch-{progress.epoch:06d}"
@@ -70,7 +70,7 @@ def newest(work: Path, fingerprint: str) -> Path | None:
     return None
 
 
-def load(path: Path, model: RgrlModel, optimizer: torch.optim.Optimizer) -> Progress:
+def load(path: Path, model: Objective, optimizer: torch.optim.Optimizer) -> Progress:
     """Put the checkpoint's state into ``model`` and ``optimizer``."""
     model.load_state_dict(load_file(path / MODEL))
     slots: dict[int, dict[str, Tensor]] = {}

@@ -34,7 +34,7 @@ from preprocessing.bundle import Bundle
 from preprocessing.errors import ArtifactError, RgrlError
 from preprocessing.ids import IdMap
 from preprocessing.stage import Emitter
-from trainer.encoders import GcnEncoder
+from trainer.encoders.gcn import GcnEncoder
 from trainer.features import FeatureStore, load_features
 from trainer.inference import embed
 from trainer.launch import uses_cuda

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from preprocessing.bundle import Topology
 from preprocessing.stage import Emitter
-from trainer.encoders import GcnEncoder, GcnLayer
+from trainer.encoders.gcn import GcnEncoder, GcnLayer
 from trainer.features import FeatureStore
 from trainer.sparse import Pattern, SparseMatrix
 

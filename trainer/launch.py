@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from preprocessing.errors import ResourceError
 from preprocessing.stage import Emitter
 from trainer import loop
-from trainer.model import RgrlModel
+from trainer.objectives import Objective
 from trainer.settings import RunSettings
 
 __all__ = ["InProcess", "launch", "uses_cuda"]
@@ -25,7 +25,7 @@ class InProcess:
     rank: int = 0
     world_size: int = 1
 
-    def wrap(self, model: RgrlModel) -> nn.Module:
+    def wrap(self, model: Objective) -> nn.Module:
         """The model itself."""
         return model
 

@@ -18,11 +18,10 @@ from trainer import checkpoint, curve
 from trainer.batches import FullBatch, MiniBatch, Steps, batch_mode, prefetched
 from trainer.checkpoint import Progress
 from trainer.features import load_features
-from trainer.model import RgrlModel, Step
-from trainer.randomness import Draw, Purpose
+from trainer.objectives import Objective, Step, new_objective
 from trainer.settings import TrainSettings
 
-__all__ = ["Context", "Job", "new_model", "run"]
+__all__ = ["Context", "Job", "run"]
 
 REPORT_STEPS = 100
 """Steps between metrics inside a long epoch; every epoch's end reports."""
@@ -58,7 +57,7 @@ class Context(Protocol):
     def emitter(self) -> Emitter:
         """Where this worker's events go; only those of rank 0 are kept."""
 
-    def wrap(self, model: RgrlModel) -> nn.Module:
+    def wrap(self, model: Objective) -> nn.Module:
         """The model with gradients averaged over workers."""
 
     def mean(self, tensor: Tensor) -> Tensor:
@@ -75,7 +74,7 @@ def run(job: Job, context: Context) -> None:
     store = load_features(bundle, settings.features)
     mode = FullBatch if batch_mode(settings.batch, bundle.num_nodes) == "full" else MiniBatch
     steps = mode(bundle, store, settings, rank=context.rank, world_size=context.world_size, device=context.device)
-    model = new_model(store.num_columns, settings).to(context.device)
+    model = new_objective(store.num_columns, settings).to(context.device)
     optimizer = torch.optim.AdamW(
         [parameter for parameter in model.parameters() if parameter.requires_grad],
         lr=settings.optimizer.lr,
@@ -87,13 +86,6 @@ def run(job: Job, context: Context) -> None:
     _Training(job, context, steps, model, optimizer, progress).run()
 
 
-def new_model(in_dim: int, settings: TrainSettings) -> RgrlModel:
-    """Networks whose first weights depend on the seed alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(Draw(settings.run.seed).number(Purpose.PARAMETERS))
-        return RgrlModel(in_dim, settings)
-
-
 class _Training:
     """A run in progress on one worker."""
 
@@ -102,7 +94,7 @@ class _Training:
         job: Job,
         context: Context,
         steps: Steps,
-        model: RgrlModel,
+        model: Objective,
         optimizer: torch.optim.Optimizer,
         progress: Progress,
     ) -> None:
@@ -135,12 +127,12 @@ class _Training:
         self.optimizer.step()
         self.model.update_target(settings.optimizer.ema_decay)
         self.progress = replace(self.progress, steps=self.progress.steps + 1)
-        self.window.add(torch.stack(losses).detach(), step.num_queries)
+        self.window.add(losses.detach(), step.num_queries)
 
     def _report(self) -> None:
         """Metrics of the steps since the last report, over all workers; every worker calls this equally often."""
         window, self.window = self.window, _Window()
-        losses = (self.context.mean(window.losses) * self.context.world_size / window.steps).tolist()
+        losses = (self.context.mean(torch.as_tensor(window.losses)) * self.context.world_size / window.steps).tolist()
         if not all(math.isfinite(loss) for loss in losses):
             raise RgrlError(
                 "the loss is not finite",
@@ -149,7 +141,7 @@ class _Training:
             )
         seconds = time.perf_counter() - window.began
         self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
-        values = dict(zip(("loss", "loss_global", "loss_local"), losses, strict=True))
+        values = dict(zip(self.model.loss_names, losses, strict=True))
         if self.context.rank == 0:
             curve.append(self.job.work, {"epoch": self.progress.epoch, "step": self.progress.steps, **values})
         values |= {
@@ -188,7 +180,7 @@ class _Window:
 
     def __init__(self) -> None:
         self.began = self.ready = time.perf_counter()
-        self.losses: Tensor = torch.zeros(3)
+        self.losses: Tensor | float = 0.0
         self.steps = self.queries = 0
         self.wait_s = 0.0
 
@@ -198,7 +190,7 @@ class _Window:
 
     def add(self, losses: Tensor, queries: int) -> None:
         """A step is done."""
-        self.losses = self.losses.to(losses.device) + losses
+        self.losses = losses + self.losses
         self.steps += 1
         self.queries += queries
         self.ready = time.perf_counter()

@@ -21,7 +21,7 @@ from preprocessing.errors import ResourceError, RgrlError, WorkerLostError
 from preprocessing.ray_cluster import connected
 from preprocessing.stage import EVENTS_VARIABLE, Emitter
 from trainer import loop
-from trainer.model import RgrlModel
+from trainer.objectives import Objective
 from trainer.settings import TrainSettings
 
 __all__ = ["Machine", "cpus_per_worker", "run_with_ray"]
@@ -50,7 +50,7 @@ class RayWorker:
     device: torch.device
     emitter: Emitter
 
-    def wrap(self, model: RgrlModel) -> nn.Module:
+    def wrap(self, model: Objective) -> nn.Module:
         """DistributedDataParallel; BatchNorm's statistics stay each worker's own."""
         return nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
 

@@ -19,7 +19,7 @@ from preprocessing.settings import Settings
 from preprocessing.stage import Emitter
 from trainer import checkpoint, curve, embedding_set
 from trainer.batches import batch_mode
-from trainer.encoders import GcnEncoder
+from trainer.encoders.gcn import GcnEncoder
 from trainer.features import HASHED_COLUMNS, load_features
 from trainer.launch import launch
 from trainer.loop import Job

@@ -16,7 +16,7 @@ from preprocessing.bundle import Bundle
 from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
 from trainer import embedding_set
-from trainer.encoders import GcnEncoder
+from trainer.encoders.gcn import GcnEncoder
 from trainer.features import load_features
 from trainer.settings import TrainSettings
 

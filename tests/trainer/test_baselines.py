@@ -11,8 +11,8 @@ import torch
 from labelled_bundles import make_labelled_bundle, write_embeddings
 from training_bundles import make_bundle
 
-from trainer.baselines import PprSmoothed, random_encoder
 from trainer.embedding_set import EmbeddingSet
+from trainer.evaluation.baselines import PprSmoothed, random_encoder
 from trainer.features import load_features
 from trainer.settings import FeatureSettings
 

@@ -9,7 +9,7 @@ from training_bundles import make_bundle, settings_document
 from trainer.anchors import Anchors
 from trainer.batches import FullBatch, MiniBatch, batch_mode, prefetched, queries_of
 from trainer.features import load_features
-from trainer.model import Step
+from trainer.objectives import Step
 from trainer.randomness import Draw
 from trainer.settings import BatchSettings, TrainSettings
 
@@ -43,7 +43,7 @@ def source(tmp_path: Path, mode: str, rank: int = 0, workers: int = 1) -> FullBa
 
 def flat(step: Step) -> list[torch.Tensor]:
     views = [part for view in step.views for part in (view.features.scale_F, *(a.values for a in view.adjacencies))]
-    return [*views, step.anchors_G, step.locals_QK, step.valid_QK]
+    return [*views, step.anchors.anchors_G, step.anchors.locals_QK, step.anchors.valid_QK]
 
 
 def test_a_step_depends_on_its_place_alone(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_workers_of_a_full_batch_share_views_and_anchors(tmp_path: Path) -> None
     for a, b in zip(one.views, two.views, strict=True):
         assert torch.equal(a.features.scale_F, b.features.scale_F)
         assert torch.equal(a.adjacencies[0].values, b.adjacencies[0].values)
-    assert torch.equal(one.anchors_G, two.anchors_G)
+    assert torch.equal(one.anchors.anchors_G, two.anchors.anchors_G)
     assert (one.queries, two.queries) == (slice(0, 20), slice(20, 40))
 
 
@@ -76,10 +76,10 @@ def test_a_mini_batch_finds_its_anchors_among_its_seeds(tmp_path: Path) -> None:
         step, queries = steps.step(2, number), steps.queries(2, number)[0]
         rows = step.views[0].features.matrix
         assert torch.equal(rows[step.queries], x[queries])
-        assert torch.equal(rows[step.anchors_G], x[anchors.draw_global(Draw(0, 2, number))])
-        assert torch.equal(step.valid_QK, torch.from_numpy(anchors.valid_NK[queries]))
+        assert torch.equal(rows[step.anchors.anchors_G], x[anchors.draw_global(Draw(0, 2, number))])
+        assert torch.equal(step.anchors.valid_QK, torch.from_numpy(anchors.valid_NK[queries]))
         wanted = x[anchors.locals_NK[queries]]
-        assert torch.equal(rows[step.locals_QK][step.valid_QK], wanted[step.valid_QK])
+        assert torch.equal(rows[step.anchors.locals_QK][step.anchors.valid_QK], wanted[step.anchors.valid_QK])
 
 
 def test_prefetching_yields_every_step_in_order(tmp_path: Path) -> None:

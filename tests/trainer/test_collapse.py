@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from trainer import collapse
-from trainer.collapse import collapse_figures
+from trainer.evaluation import collapse
+from trainer.evaluation.collapse import collapse_figures
 
 
 def with_singular_values(values: list[float], nodes: int = 50, seed: int = 0) -> np.ndarray:

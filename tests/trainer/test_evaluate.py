@@ -15,12 +15,12 @@ from safetensors.torch import save_file
 from preprocessing.bundle import Bundle, SparseFeatures
 from preprocessing.errors import UsageError
 from preprocessing.stage import Emitter
-from trainer.collapse import collapse_figures
-from trainer.degree_bias import degree_buckets
 from trainer.embedding_set import EmbeddingSet
-from trainer.evaluate import evaluate
+from trainer.evaluation.collapse import collapse_figures
+from trainer.evaluation.degree_bias import degree_buckets
+from trainer.evaluation.evaluate import evaluate
+from trainer.evaluation.probe import ArrayRows, ProbeResult, draw_splits, probe
 from trainer.features import FeatureStore, _SparseSource
-from trainer.probe import ArrayRows, ProbeResult, draw_splits, probe
 from trainer.settings import EvaluateSettings, FeatureSettings
 
 # These matrices are too small to share among threads.

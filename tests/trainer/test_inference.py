@@ -11,7 +11,7 @@ from training_bundles import make_bundle
 
 from trainer import inference
 from trainer.adjacency import GraphAdjacency
-from trainer.encoders import GcnEncoder
+from trainer.encoders.gcn import GcnEncoder
 from trainer.features import load_features
 from trainer.inference import embed, scratch
 from trainer.settings import FeatureSettings

@@ -11,8 +11,8 @@ from preprocessing.bundle import Bundle
 from trainer.adjacency import GraphAdjacency
 from trainer.batches import FullBatch, MiniBatch
 from trainer.features import load_features
-from trainer.loop import new_model
-from trainer.model import RgrlModel, Step
+from trainer.objectives import Step, new_objective
+from trainer.objectives.rgrl import RgrlObjective
 from trainer.settings import TrainSettings
 from trainer.train import TrainSpec
 
@@ -33,8 +33,8 @@ def full_step(bundle: Bundle, chosen: TrainSettings, rank: int = 0, world_size: 
     return FullBatch(bundle, store, chosen, rank=rank, world_size=world_size, device=CPU).step(0, 0)
 
 
-def model_for(bundle: Bundle, chosen: TrainSettings) -> RgrlModel:
-    return new_model(load_features(bundle, chosen.features).num_columns, chosen)
+def model_for(bundle: Bundle, chosen: TrainSettings) -> RgrlObjective:
+    return new_objective(load_features(bundle, chosen.features).num_columns, chosen)
 
 
 def softmax_kl(student: list[float], teacher: list[float], direction: str) -> float:
@@ -67,8 +67,8 @@ def test_a_step_is_the_methods_loss_written_as_loops(bundle: Bundle, divergence:
     globals_, locals_ = 0.0, 0.0
     for a, b in ((0, 1), (1, 0)):
         for i in range(bundle.num_nodes):
-            student = [float(z[a][i] @ h[b][j]) / 0.1 for j in step.anchors_G]
-            teacher = [float(h[b][i] @ h[b][j]) / 0.2 for j in step.anchors_G]
+            student = [float(z[a][i] @ h[b][j]) / 0.1 for j in step.anchors.anchors_G]
+            teacher = [float(h[b][i] @ h[b][j]) / 0.2 for j in step.anchors.anchors_G]
             globals_ += softmax_kl(student, teacher, divergence) / bundle.num_nodes
         for i in np.flatnonzero(degree):
             near = ppr.neighbors[i, : ppr.count[i]]
@@ -183,8 +183,8 @@ def test_mini_batch_shares_sum_to_the_loss_of_their_nodes(bundle: Bundle) -> Non
     assert alone.num_steps == pair[0].num_steps == pair[1].num_steps == 4
     with torch.no_grad():
         for number in range(4):
-            expected = torch.stack(model(alone.step(0, number)))
-            shares = sum(torch.stack(model(source.step(0, number))) for source in pair)
+            expected = model(alone.step(0, number))
+            shares = sum(model(source.step(0, number)) for source in pair)
             torch.testing.assert_close(shares, expected, rtol=1e-4, atol=1e-5)
 
 

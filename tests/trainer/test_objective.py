@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from trainer.objective import global_divergence, local_divergence
+from trainer.objectives.relational import global_divergence, local_divergence
 from trainer.settings import LossSettings
 
 

@@ -10,9 +10,9 @@ from scipy import sparse
 from torch import nn
 
 from preprocessing.bundle import DenseFeatures, SparseFeatures
-from trainer import probe as probe_module
+from trainer.evaluation import probe as probe_module
+from trainer.evaluation.probe import ArrayRows, RowReader, Splits, draw_splits, initial_weights, probe
 from trainer.features import FeatureStore, _DenseSource, _SparseSource
-from trainer.probe import ArrayRows, RowReader, Splits, draw_splits, initial_weights, probe
 from trainer.settings import EvaluateSettings, FeatureSettings
 
 # These matrices are too small to share among threads.

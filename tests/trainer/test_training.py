@@ -10,6 +10,7 @@ from preprocessing.bundle import Bundle
 from preprocessing.errors import RgrlError
 from trainer import checkpoint, loop
 from trainer.launch import InProcess
+from trainer.objectives import new_objective
 from trainer.settings import TrainSettings
 
 MINI = {"mode": "mini", "size": 16, "fan_out": [3, 3]}
@@ -63,7 +64,7 @@ def test_training_lowers_the_loss_and_reports_every_epoch(bundle: Bundle, tmp_pa
 def test_the_target_follows_the_online_network_by_ema_alone(bundle: Bundle, tmp_path: Path) -> None:
     """One epoch: ξ₁ = γ ξ₀ + (1−γ) θ₁ with ξ₀ the seed's first weights."""
     after = train(bundle, tmp_path, run={"epochs": 1}, optimizer={"ema_decay": 0.9})
-    first = loop.new_model(12, TrainSettings.model_validate(settings_document())).target.state_dict()
+    first = new_objective(12, TrainSettings.model_validate(settings_document())).target.state_dict()
     weight = "layers.0.weight"
     expected = 0.9 * first[weight] + 0.1 * after[f"online.{weight}"]
     torch.testing.assert_close(after[f"target.{weight}"], expected)

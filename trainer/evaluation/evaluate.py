@@ -35,13 +35,13 @@ from preprocessing.bundle import Bundle, Labels
 from preprocessing.errors import ArtifactError, UsageError
 from preprocessing.settings import Settings
 from preprocessing.stage import Emitter
-from trainer.baselines import PprSmoothed, random_encoder
-from trainer.collapse import collapse_figures
-from trainer.degree_bias import degree_buckets
 from trainer.embedding_set import EmbeddingSet, Snapshot
+from trainer.evaluation.baselines import PprSmoothed, random_encoder
+from trainer.evaluation.collapse import collapse_figures
+from trainer.evaluation.degree_bias import degree_buckets
+from trainer.evaluation.probe import ArrayRows, ProbeResult, RowReader, Splits, draw_splits, probe
 from trainer.features import FeatureStore, load_features
 from trainer.inference import embed, scratch
-from trainer.probe import ArrayRows, ProbeResult, RowReader, Splits, draw_splits, probe
 from trainer.settings import EvaluateSettings
 
 __all__ = ["REPORT_SCHEMA_VERSION", "EvaluateSpec", "evaluate"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainer.probe import ProbeResult
+from trainer.evaluation.probe import ProbeResult
 
 __all__ = ["degree_buckets"]
 

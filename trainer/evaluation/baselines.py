@@ -17,9 +17,9 @@ from scipy import sparse
 
 from preprocessing.bundle import Bundle, PprRows
 from trainer.embedding_set import EmbeddingSet
+from trainer.evaluation.probe import ArrayRows
 from trainer.features import Features, FeatureStore
 from trainer.inference import embed, scratch
-from trainer.probe import ArrayRows
 from trainer.sparse import SparseMatrix
 
 __all__ = ["PprSmoothed", "random_encoder"]

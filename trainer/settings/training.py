@@ -1,30 +1,23 @@
-"""Settings of training and evaluation, and the authors' published settings as presets.
-
-This module is the trainer's public face: it imports neither torch nor ray, so the service can check a job with it.
-Every part owns its settings; a preset is a partial document laid under the user's own.
-"""
+"""Settings of a training run; every part owns its section."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from preprocessing.errors import UsageError
 from preprocessing.settings import DegreeWeightSettings, Settings
 
 __all__ = [
-    "PRESETS",
     "AnchorSettings",
     "AugmentSettings",
     "BatchSettings",
     "EncoderSettings",
-    "EvaluateSettings",
+    "FeatureSettings",
     "LossSettings",
     "OptimizerSettings",
     "RunSettings",
     "TrainSettings",
-    "resolve_preset",
 ]
 
 
@@ -70,11 +63,12 @@ class AnchorSettings(Settings):
 
 
 class LossSettings(Settings):
-    """Temperatures, the weight of the local loss, and which way the divergence points."""
+    """Temperatures, the weights of the global and the local loss, and which way the divergence points."""
 
     tau_online: float = Field(0.1, gt=0)
     tau_target_global: float = Field(0.01, gt=0)
     tau_target_local: float = Field(1.0, gt=0)
+    global_weight: float = Field(1.0, ge=0)
     local_weight: float = Field(1.0, ge=0)
     divergence: Literal["teacher_student", "student_teacher"] = Field(
         "teacher_student", description="KL(target‖online), as the authors' code, or KL(online‖target), as Eqn. 3."
@@ -116,6 +110,7 @@ class TrainSettings(Settings):
     """One training run. ``preset`` records where the values came from; see ``resolve_preset``."""
 
     preset: str | None = None
+    objective: Literal["rgrl"] = Field("rgrl", description="What the networks are trained towards.")
     features: FeatureSettings = FeatureSettings()
     encoder: EncoderSettings = EncoderSettings()
     augment: AugmentSettings = AugmentSettings()
@@ -135,99 +130,3 @@ class TrainSettings(Settings):
         if any(width < 1 for width in self.encoder.layers):
             raise ValueError("encoder.layers are positive widths")
         return self
-
-
-class EvaluateSettings(Settings):
-    """The linear probe of METHOD: random splits, logistic regression on frozen embeddings, and its baselines."""
-
-    splits: int = Field(20, ge=1, le=1000)
-    train_share: float = Field(0.1, gt=0, lt=1)
-    validation_share: float = Field(0.1, gt=0, lt=1)
-    steps: int = Field(100, ge=1)
-    lr: float = Field(0.01, gt=0)
-    seed: int = Field(0, ge=0, lt=2**31)
-    baselines: bool = True
-    snapshots: bool = Field(True, description="Probe the run's snapshots too, and report the best-validation epoch.")
-
-    @model_validator(mode="after")
-    def _some_left_for_test(self) -> EvaluateSettings:
-        if self.train_share + self.validation_share >= 1:
-            raise ValueError("train_share and validation_share leave nothing to test on")
-        return self
-
-
-def _published(
-    layers: list[int],
-    hidden: int,
-    lr: float,
-    epochs: int,
-    num_global: int,
-    num_local: int,
-    drops: tuple[float, float, float, float],
-    taus: tuple[float, float],
-    weights: tuple[float, float],
-    local_weight: float = 1.0,
-    transform: str = "none",
-) -> dict[str, Any]:
-    """One published setting as a partial ``TrainSettings`` document.
-
-    The published figures come from code that trains on BatchNorm's running statistics, so the presets do.
-    """
-    names = ("drop_feature_1", "drop_feature_2", "drop_edge_1", "drop_edge_2")
-    return {
-        "features": {"transform": transform},
-        "encoder": {"layers": layers, "predictor_hidden": hidden, "batch_norm_statistics": "running"},
-        "augment": dict(zip(names, drops, strict=True)),
-        "anchors": {
-            "num_global": num_global,
-            "num_local": num_local,
-            "weights": {"alpha": weights[0], "beta": weights[1]},
-        },
-        "loss": {"tau_target_global": taus[0], "tau_target_local": taus[1], "local_weight": local_weight},
-        "optimizer": {"lr": lr},
-        "batch": {"mode": "full"},
-        "run": {"epochs": epochs},
-    }
-
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "wikics": _published(
-        [512, 256], 512, 1e-3, 1500, 2048, 2, (0.2, 0.1, 0.2, 0.3), (0.05, 1.0), (0.99, 0.01), transform="standardize"
-    ),
-    "computers": _published(
-        [256, 128], 512, 1e-3, 15000, 512, 4, (0.2, 0.1, 0.5, 0.4), (0.01, 1.0), (0.999, 0.1), transform="binarize"
-    ),
-    "photo": _published(
-        [512, 256], 512, 1e-3, 5000, 512, 4, (0.1, 0.2, 0.4, 0.1), (0.01, 1.0), (0.9, 0.1), transform="binarize"
-    ),
-    "cs": _published(
-        [512, 256], 512, 1e-3, 300, 1024, 8, (0.3, 0.4, 0.3, 0.2), (0.01, 0.01), (0.9, 0.0), transform="binarize"
-    ),
-    "physics": _published(
-        [256, 128], 512, 5e-3, 400, 256, 8, (0.1, 0.4, 0.4, 0.1), (0.01, 0.1), (0.9, 0.01), 0.7, transform="binarize"
-    ),
-    "cora": _published([256, 128], 256, 1e-3, 400, 128, 2, (0.3, 0.4, 0.2, 0.4), (0.01, 1.0), (0.9, 0.1)),
-    "citeseer": _published([512, 256], 512, 5e-3, 50, 128, 2, (0.3, 0.2, 0.2, 0.0), (0.01, 0.1), (0.9, 0.1)),
-    "pubmed": _published([512, 256], 512, 1e-2, 2500, 1024, 2, (0.0, 0.2, 0.4, 0.1), (0.01, 0.1), (0.9, 0.0)),
-    "corafull": _published([512, 256], 512, 1e-4, 2000, 8192, 2, (0.5, 0.5, 0.5, 0.5), (0.01, 0.1), (0.9, 0.0)),
-}
-
-
-def resolve_preset(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with its preset's values laid under it; ``UsageError`` for a preset that does not exist."""
-    name = document.get("preset")
-    if name is None:
-        return document
-    if name not in PRESETS:
-        raise UsageError(
-            "there is no such preset", given=name, expected="one of " + ", ".join(PRESETS), pointer="/preset"
-        )
-    return _overlay(PRESETS[name], document)
-
-
-def _overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(under)
-    for key, value in over.items():
-        below = merged.get(key)
-        merged[key] = _overlay(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return merged

@@ -1,0 +1,1 @@
+"""Encoders: node features and one adjacency a layer to node embeddings."""

@@ -1,0 +1,1 @@
+"""How good embeddings are, with labels and without."""

@@ -1,0 +1,23 @@
+"""What the encoder is trained towards; ``new_objective`` makes the one that the settings name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from trainer.objectives.base import AnchorSet, Objective, Step
+from trainer.objectives.rgrl import RgrlObjective
+from trainer.randomness import Draw, Purpose
+from trainer.settings import TrainSettings
+
+__all__ = ["OBJECTIVES", "AnchorSet", "Objective", "Step", "new_objective"]
+
+OBJECTIVES: Mapping[str, type[RgrlObjective]] = {"rgrl": RgrlObjective}
+
+
+def new_objective(in_dim: int, settings: TrainSettings) -> Objective:
+    """Networks whose first weights depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(Draw(settings.run.seed).number(Purpose.PARAMETERS))
+        return OBJECTIVES[settings.objective](in_dim, settings)

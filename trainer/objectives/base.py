@@ -1,0 +1,65 @@
+"""What an objective is: networks, a training step's loss in one forward, and what follows the optimizer's step.
+
+All views go through the one ``forward``: DistributedDataParallel allows no second forward before the backward where
+there is BatchNorm. Each view is a pass of its own, so BatchNorm never mixes the views' statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from trainer.augment import View
+from trainer.encoders.gcn import GcnEncoder
+
+__all__ = ["AnchorSet", "Objective", "Step"]
+
+
+@dataclass(frozen=True)
+class AnchorSet:
+    """Whom this step's queries are compared with; positions count the encoder's output rows.
+
+    ``anchors_G`` are shared by all queries, ``locals_QK`` each query's own; ``valid_QK`` is false where a query has
+    none. ``num_local`` counts all workers' queries with a local anchor: the local loss is a mean over them.
+    """
+
+    anchors_G: Tensor
+    locals_QK: Tensor
+    valid_QK: Tensor
+    num_local: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One training step of one worker.
+
+    ``queries`` is a run of positions among the encoder's output rows, perhaps empty; ``num_queries`` counts all
+    workers' queries: the loss is a mean over them. ``anchors`` is None for an objective that compares with none.
+    """
+
+    views: Sequence[View]
+    queries: slice
+    num_queries: int
+    anchors: AnchorSet | None = None
+
+
+class Objective(nn.Module):
+    """An online encoder and what it is trained towards.
+
+    ``forward(step)`` answers this worker's share of the losses named by ``loss_names``, [P]; over all workers the
+    shares sum to the whole. The first is the one to minimise.
+    """
+
+    loss_names: ClassVar[Sequence[str]] = ("loss",)
+    uses_anchors: ClassVar[bool] = False
+    online: GcnEncoder
+
+    def forward(self, step: Step) -> Tensor:
+        """The losses of a step."""
+        raise NotImplementedError
+
+    def update_target(self, decay: float) -> None:
+        """What follows the optimizer's step: nothing, for an objective without a target network."""

@@ -1,0 +1,35 @@
+"""The trainer's public face: settings of training and evaluation, and the published ones as presets.
+
+It imports neither torch nor ray, so the service can check a job with it.
+"""
+
+from __future__ import annotations
+
+from trainer.settings.evaluation import EvaluateSettings
+from trainer.settings.presets import PRESETS, resolve_preset
+from trainer.settings.training import (
+    AnchorSettings,
+    AugmentSettings,
+    BatchSettings,
+    EncoderSettings,
+    FeatureSettings,
+    LossSettings,
+    OptimizerSettings,
+    RunSettings,
+    TrainSettings,
+)
+
+__all__ = [
+    "PRESETS",
+    "AnchorSettings",
+    "AugmentSettings",
+    "BatchSettings",
+    "EncoderSettings",
+    "EvaluateSettings",
+    "FeatureSettings",
+    "LossSettings",
+    "OptimizerSettings",
+    "RunSettings",
+    "TrainSettings",
+    "resolve_preset",
+]
