@@ -1,12 +1,14 @@
 """Node features on their way to the first layer.
 
-Features stay as they are stored, dense or sparse, up to the product with the first weight W; masked columns and
-standardisation are moved onto W: ((X − 1μᵀ) diag(m/σ)) W = X (m/σ ⊙ W) − 1 μᵀ (m/σ ⊙ W). X is never copied for a view.
+Features stay as they are stored, dense or sparse, up to the product with the first weight W. Masked columns and
+standardisation are moved onto W, ((X − 1μᵀ) diag(m/σ)) W = X (m/σ ⊙ W) − 1 μᵀ (m/σ ⊙ W), or into the values of a sparse
+X, whose masked entries then cost nothing. A dense X is never copied for a view.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -46,10 +48,15 @@ class Features:
         return replace(self, scale_F=keep_F if self.scale_F is None else keep_F * self.scale_F)
 
     def __matmul__(self, weight_FD: Tensor) -> Tensor:
-        if self.scale_F is not None:
-            weight_FD = self.scale_F[:, None] * weight_FD
-        product_nD = self.matrix @ weight_FD if isinstance(self.matrix, Tensor) else self.matrix.matmul(weight_FD)
-        return product_nD if self.shift_F is None else product_nD - self.shift_F @ weight_FD
+        scaled_FD = weight_FD if self.scale_F is None else self.scale_F[:, None] * weight_FD
+        product_nD = self.matrix @ scaled_FD if isinstance(self.matrix, Tensor) else self._scaled.matmul(weight_FD)
+        return product_nD if self.shift_F is None else product_nD - self.shift_F @ scaled_FD
+
+    @cached_property
+    def _scaled(self) -> SparseMatrix:
+        """The sparse matrix with the scale in its values: a view is multiplied by several weights."""
+        assert isinstance(self.matrix, SparseMatrix)
+        return self.matrix if self.scale_F is None else self.matrix.scaled(self.scale_F)
 
 
 class _Source(Protocol):

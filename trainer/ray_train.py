@@ -21,6 +21,7 @@ from preprocessing.errors import ResourceError, RgrlError, WorkerLostError
 from preprocessing.ray_cluster import connected
 from preprocessing.stage import EVENTS_VARIABLE, Emitter
 from trainer import loop
+from trainer.allocator import keep_freed_memory
 from trainer.objectives import Objective
 from trainer.settings import TrainSettings
 
@@ -143,6 +144,7 @@ def _worker(document: dict[str, Any]) -> None:
             given=work,
             expected="bundle, work directory and events file on storage that every machine mounts",
         )
+    keep_freed_memory()
     torch.set_num_threads(document["threads"])
     events = document["events"] if rank == 0 else None
     job = loop.Job(

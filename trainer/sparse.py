@@ -7,10 +7,8 @@ whose pattern is computed once and shared by every matrix of the same pattern.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import pairwise
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -19,11 +17,9 @@ import torch
 from numba import njit
 from torch import Tensor
 
-__all__ = ["Pattern", "SparseMatrix"]
+from trainer.row_threads import over_rows
 
-CHUNKS_A_THREAD = 4
-SERIAL_WORK = 1 << 18
-"""Multiplications below which handing rows to threads costs more than it saves."""
+__all__ = ["Pattern", "SparseMatrix"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +83,10 @@ class SparseMatrix:
         pattern, order = self.pattern.transposed
         return SparseMatrix(pattern, self.values[order])
 
+    def scaled(self, scale_C: Tensor) -> SparseMatrix:
+        """The matrix with its columns multiplied; a column of zeros costs products nothing."""
+        return SparseMatrix(self.pattern, self.values * scale_C[self.pattern.indices])
+
     def matmul(self, x_CD: Tensor) -> Tensor:
         """The product with ``x_CD``, [R, D]; differentiable in ``x_CD``."""
         product: Tensor = _Product.apply(self, x_CD)  # type: ignore[no-untyped-call]
@@ -132,28 +132,17 @@ def _multiply_by_rows(matrix: SparseMatrix, x_CD: Tensor) -> Tensor:
         x_CD.detach().contiguous().numpy(),
         out_RD.numpy(),
     )
-    threads = torch.get_num_threads()
-    if threads == 1 or matrix.pattern.num_entries * x_CD.shape[1] < SERIAL_WORK:
-        _multiply_rows(*arguments, 0, rows)
-        return out_RD
-    # Equal shares of entries plus rows, so that neither one hub nor many empty rows holds a thread back.
+    # Entries plus rows, so that neither one hub nor many empty rows holds a thread back.
     work = indptr + np.arange(rows + 1)
-    targets = np.linspace(0, work[-1], threads * CHUNKS_A_THREAD + 1)
-    bounds = np.searchsorted(work, targets)
-    bounds[0], bounds[-1] = 0, rows
-    list(_threads(threads).map(lambda span: _multiply_rows(*arguments, *span), pairwise(bounds)))
+    over_rows(partial(_multiply_rows, *arguments), work, matrix.pattern.num_entries * x_CD.shape[1])
     return out_RD
-
-
-@lru_cache(maxsize=1)
-def _threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="spmm")
 
 
 @njit(
     "void(int64[::1], int32[::1], float32[::1], float32[:, ::1], float32[:, ::1], int64, int64)",
     nogil=True,
     cache=True,
+    fastmath={"contract"},
 )
 def _multiply_rows(
     indptr: npt.NDArray[np.int64],
@@ -164,16 +153,27 @@ def _multiply_rows(
     first: int,
     last: int,
 ) -> None:
+    """Four entries at a time: the row of the result is read and written once for them."""
     width = x.shape[1]
+    source, weight = np.zeros(4, np.int64), np.zeros(4, np.float32)
     for row in range(first, last):
         for column in range(width):
             out[row, column] = 0
+        waiting = 0
         for entry in range(indptr[row], indptr[row + 1]):
-            value = values[entry]
-            if value != 0:
-                source = indices[entry]
+            if values[entry] != 0:
+                source[waiting], weight[waiting] = indices[entry], values[entry]
+                waiting += 1
+            if waiting == 4:
+                waiting = 0
+                a, b, c, d = weight[0], weight[1], weight[2], weight[3]
+                i, j, k, m = source[0], source[1], source[2], source[3]
                 for column in range(width):
-                    out[row, column] += value * x[source, column]
+                    out[row, column] += a * x[i, column] + b * x[j, column] + c * x[k, column] + d * x[m, column]
+        for one in range(waiting):
+            a, i = weight[one], source[one]
+            for column in range(width):
+                out[row, column] += a * x[i, column]
 
 
 @njit("Tuple((int64[::1], int32[::1], int64[::1]))(int64[::1], int32[::1], int64)", nogil=True, cache=True)

@@ -47,7 +47,7 @@ def test_local_is_the_formula_over_the_valid_anchors(divergence: str, tau: float
     z, h, anchors = unit_rows(4, 5, seed=0), unit_rows(4, 5, seed=1), unit_rows(4, 3, 5, seed=2)
     valid = torch.tensor([[1, 1, 1], [1, 1, 0], [0, 0, 1], [1, 0, 1]], dtype=torch.bool)
     expected = [by_hand(z[i].tolist(), h[i].tolist(), anchors[i][valid[i]].tolist(), tau, settings) for i in range(4)]
-    got = local_divergence(z, h, anchors, valid, settings)
+    got = local_divergence(z, h, anchors.flatten(0, 1), torch.arange(12).reshape(4, 3), valid, settings)
     torch.testing.assert_close(got, torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
@@ -57,18 +57,48 @@ def test_masked_anchors_take_no_part_in_the_gradient(divergence: str) -> None:
     z = unit_rows(2, 5, seed=0).requires_grad_()
     anchors, h = unit_rows(2, 3, 5, seed=2), unit_rows(2, 5, seed=1)
     valid = torch.tensor([[True, True, False], [False, False, False]])
+
+    def local_of(anchors_QKD: torch.Tensor) -> torch.Tensor:
+        return local_divergence(z, h, anchors_QKD.flatten(0, 1), torch.arange(6).reshape(2, 3), valid, settings)
+
     gradients = []
     for scale in (1.0, -1.0):
         other = anchors.clone()
         other[0, 2] *= scale
-        (gradient,) = torch.autograd.grad(local_divergence(z, h, other, valid, settings)[0], z)
+        (gradient,) = torch.autograd.grad(local_of(other)[0], z)
         gradients.append(gradient)
     assert torch.equal(*gradients)
     assert gradients[0][0].abs().sum() > 0
-    assert torch.isfinite(local_divergence(z, h, anchors, valid, settings)).all()
+    assert torch.isfinite(local_of(anchors)).all()
 
 
 def test_equal_distributions_cost_nothing() -> None:
     h, anchors = unit_rows(3, 4, seed=1), unit_rows(6, 4, seed=2)
     settings = LossSettings(tau_online=0.3, tau_target_global=0.3)
     torch.testing.assert_close(global_divergence(h, h, anchors, settings), torch.zeros(3), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("divergence", ["teacher_student", "student_teacher"])
+def test_gradients_are_those_of_finite_differences(divergence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over blocks of two queries, with unequal weights on the queries' losses."""
+    monkeypatch.setattr("trainer.objectives.relational.BLOCK_SIMILARITIES", 12)
+    settings = LossSettings(divergence=divergence, tau_target_global=0.3, tau_target_local=0.4, tau_online=0.5)
+    z, h, rows = unit_rows(5, 4, seed=0), unit_rows(5, 4, seed=1), unit_rows(6, 4, seed=2)
+    places, valid = torch.randint(6, (5, 3), generator=torch.Generator().manual_seed(3)), torch.ones(5, 3).bool()
+    valid[1, 2] = valid[4, 0] = False
+    weight = torch.tensor([1.0, -2.0, 0.5, 3.0, 1.5])
+
+    def losses(z: torch.Tensor) -> torch.Tensor:
+        local = local_divergence(z, h, rows, places, valid, settings)
+        return global_divergence(z, h, rows, settings) + 0.7 * local
+
+    z.requires_grad_()
+    (gradient,) = torch.autograd.grad((losses(z) * weight).sum(), z)
+    step = 1e-2
+    for i in range(5):
+        for d in range(4):
+            moved = [z.detach().clone(), z.detach().clone()]
+            moved[0][i, d] += step
+            moved[1][i, d] -= step
+            above, below = ((losses(at) * weight).sum() for at in moved)
+            assert float(gradient[i, d]) == pytest.approx(float((above - below) / (2 * step)), abs=3e-3)

@@ -43,7 +43,7 @@ def test_rows_shared_among_threads_give_the_serial_product(monkeypatch: pytest.M
     matrix = random_matrix(300, 200, 0.1, 1)
     x = torch.randn(200, 64)
     serial = matrix.matmul(x)
-    monkeypatch.setattr("trainer.sparse.SERIAL_WORK", 0)
+    monkeypatch.setattr("trainer.row_threads.SERIAL_WORK", 0)
     monkeypatch.setattr("torch.get_num_threads", lambda: 3)
     assert torch.equal(matrix.matmul(x), serial)
 

@@ -9,6 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from trainer.activation import affine_prelu
 from trainer.adjacency import Adjacency
 from trainer.features import Features
 
@@ -31,8 +32,21 @@ class GcnLayer(nn.Module):
         return self.activate(adjacency.matmul(x @ self.weight))
 
     def activate(self, aggregated_RD: Tensor) -> Tensor:
-        """What follows A X W: bias, BatchNorm, PReLU."""
-        return cast(Tensor, self.activation(self.norm(aggregated_RD + self.bias)))
+        """What follows A X W: bias, BatchNorm, PReLU. By fixed statistics the first two are one affine map."""
+        norm = self.norm
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        if norm.training:
+            normal_RD = norm(aggregated_RD + self.bias)
+            return affine_prelu(normal_RD, torch.ones_like(self.bias), torch.zeros_like(self.bias), self.slope)
+        scale_D = norm.weight * (norm.running_var + norm.eps).rsqrt()
+        shift_D = norm.bias + (self.bias - norm.running_mean) * scale_D
+        return affine_prelu(aggregated_RD, scale_D, shift_D, self.slope)
+
+    @property
+    def slope(self) -> Tensor:
+        """What negative activations are multiplied by, [1]."""
+        return self.activation.weight
 
 
 class GcnEncoder(nn.Module):

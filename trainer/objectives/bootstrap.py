@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from trainer.activation import affine_prelu
 from trainer.encoders.gcn import GcnEncoder
 from trainer.objectives.base import Objective, Step
 from trainer.settings import TrainSettings
 
-__all__ = ["BootstrapObjective"]
+__all__ = ["BootstrapObjective", "Predictor"]
 
 
 class BootstrapObjective(Objective):
@@ -22,7 +24,7 @@ class BootstrapObjective(Objective):
         super().__init__()
         encoder = settings.encoder
         self.online = GcnEncoder(in_dim, encoder.layers, encoder.batch_norm_momentum)
-        self.predictor = _predictor(encoder.layers[-1], encoder.predictor_hidden)
+        self.predictor = Predictor(encoder.layers[-1], encoder.predictor_hidden)
         self.target = copy.deepcopy(self.online).requires_grad_(False)
 
     def predictions(self, step: Step) -> list[Tensor]:
@@ -43,10 +45,20 @@ class BootstrapObjective(Objective):
             target.mul_(decay).add_(online, alpha=1 - decay)
 
 
-def _predictor(width: int, hidden: int) -> nn.Sequential:
-    layers = nn.Sequential(nn.Linear(width, hidden), nn.PReLU(), nn.Linear(hidden, width))
-    for module in layers:
-        if isinstance(module, nn.Linear):
-            nn.init.xavier_uniform_(module.weight)
-            nn.init.constant_(module.bias, 0.01)
-    return layers
+class Predictor(nn.Module):
+    """Linear → PReLU → Linear, [Q, D] to [Q, D]."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(width, hidden)
+        self.activation = nn.PReLU()
+        self.out = nn.Linear(hidden, width)
+        for linear in (self.hidden, self.out):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.constant_(linear.bias, 0.01)
+
+    def forward(self, x_QD: Tensor) -> Tensor:
+        """The prediction."""
+        bias_H = self.hidden.bias
+        hidden_QH = affine_prelu(x_QD @ self.hidden.weight.T, torch.ones_like(bias_H), bias_H, self.activation.weight)
+        return cast(Tensor, self.out(hidden_QH))

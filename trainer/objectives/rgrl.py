@@ -42,6 +42,6 @@ class RgrlObjective(BootstrapObjective):
         """The global and the local loss of one view's queries against the other's targets, [2]."""
         h_QD = h_nD[step.queries]
         global_Q = global_divergence(z_QD, h_QD, h_nD[anchors.anchors_G], self.loss_settings)
-        local_Q = local_divergence(z_QD, h_QD, h_nD[anchors.locals_QK], anchors.valid_QK, self.loss_settings)
+        local_Q = local_divergence(z_QD, h_QD, h_nD, anchors.locals_QK, anchors.valid_QK, self.loss_settings)
         counted_Q = anchors.valid_QK.any(dim=1)
         return torch.stack([global_Q.sum() / step.num_queries, (local_Q * counted_Q).sum() / max(anchors.num_local, 1)])

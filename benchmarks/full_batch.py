@@ -1,0 +1,224 @@
+"""An epoch in full batch: ours against the authors' step, on the published settings of each data set.
+
+The peer is the step as the authors' code does it, written anew from its description: dense features copied and
+masked for a view, PyG's GCNConv on a fresh edge list, similarities as dense matrices under autograd. Both have the same
+networks, data, anchors' number and temperatures, and each runs in a process of its own, in turn.
+
+    python benchmarks/full_batch.py [--data DIR] [--graphs cora photo ...] [--epochs 5] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from preprocessing.bundle import Bundle, DenseFeatures
+from preprocessing.ingest import ingest
+from preprocessing.ppr import preprocess
+from preprocessing.stage import Emitter
+from trainer.allocator import keep_freed_memory
+from trainer.batches import FullBatch
+from trainer.features import load_features
+from trainer.objectives import new_objective
+from trainer.settings import TrainSettings, resolve_preset
+
+FILES = {
+    "cora": "cora",
+    "citeseer": "citeseer",
+    "photo": "amazon_photo",
+    "computers": "amazon_computers",
+    "cs": "coauthor_cs",
+    "physics": "coauthor_physics",
+}
+WARM_UP = 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("RGRL_DATA_DIR", ".")))
+    parser.add_argument("--graphs", nargs="*", choices=FILES, default=list(FILES))
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--quick", action="store_true", help="Cora alone.")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--bundle", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.side:
+        torch.set_num_threads(arguments.threads)
+        if arguments.side == "ours":
+            keep_freed_memory()
+        name = arguments.graphs[0]
+        seconds = SIDES[arguments.side](Bundle(arguments.bundle), _settings(name), arguments.epochs)
+        print(json.dumps(seconds))
+        return
+    print("| graph | ours, ms | authors' step, ms | times |")
+    print("|---|---|---|---|")
+    results = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in ["cora"] if arguments.quick else arguments.graphs:
+            bundle = _bundle(Path(scratch) / name, arguments.data / f"{FILES[name]}.npz")
+            ours, peer = (_timed(side, name, bundle, arguments) for side in SIDES)
+            print(f"| {name} | {1e3 * ours:,.0f} | {1e3 * peer:,.0f} | {peer / ours:.1f} |", flush=True)
+            results[name] = {"ours": ours, "peer": peer, "ratio": peer / ours}
+    claim = {
+        "claim": "an epoch in full batch against the authors' step",
+        "ours": {name: result["ours"] for name, result in results.items()},
+        "peer": {name: result["peer"] for name, result in results.items()},
+        "ratio": min(result["ratio"] for result in results.values()),
+        "unit": "s an epoch, median",
+        "settings": {"epochs": arguments.epochs, "threads": arguments.threads, "presets": list(results)},
+        "machine": f"{os.cpu_count()} cores, torch {torch.__version__}",
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    print(json.dumps(claim))
+
+
+def _bundle(path: Path, source: Path) -> Path:
+    ingest({"out": path, "settings": {"source": {"kind": "npz", "path": str(source)}}}, Emitter("ingest"))
+    preprocess({"bundle": path, "settings": {"ppr": {"top_k": 8, "exact_arcs": 0}}}, Emitter("preprocess"))
+    return path
+
+
+def _settings(name: str) -> TrainSettings:
+    return TrainSettings.model_validate(resolve_preset({"preset": name}))
+
+
+def _timed(side: str, name: str, bundle: Path, arguments: argparse.Namespace) -> float:
+    """Median seconds an epoch, measured in a fresh process."""
+    options = ["--graphs", name, "--epochs", str(arguments.epochs), "--threads", str(arguments.threads)]
+    command = [sys.executable, __file__, "--side", side, "--bundle", str(bundle), *options]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return float(np.median(json.loads(done.stdout)))
+
+
+def _epochs(step: Any, epochs: int) -> list[float]:
+    seconds = []
+    for epoch in range(WARM_UP + epochs):
+        began = time.perf_counter()
+        step(epoch)
+        seconds.append(time.perf_counter() - began)
+    return seconds[WARM_UP:]
+
+
+def _ours(bundle: Bundle, settings: TrainSettings, epochs: int) -> list[float]:
+    cpu = torch.device("cpu")
+    store = load_features(bundle, settings.features)
+    steps = FullBatch(bundle, store, settings, device=cpu)
+    model = new_objective(store.num_columns, settings)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=settings.optimizer.lr)
+
+    def step(epoch: int) -> None:
+        model.train(epoch == 0)
+        losses = model(steps.step(epoch, 0))
+        optimizer.zero_grad()
+        losses[0].backward()
+        optimizer.step()
+        model.update_target(settings.optimizer.ema_decay)
+
+    return _epochs(step, epochs)
+
+
+class _PeerEncoder(nn.Module):
+    """GCNConv, BatchNorm, PReLU, a layer each."""
+
+    def __init__(self, widths: list[int]) -> None:
+        super().__init__()
+        from torch_geometric.nn import GCNConv
+
+        pairs = list(pairwise(widths))
+        self.convolutions = nn.ModuleList(GCNConv(*pair) for pair in pairs)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(width, momentum=0.01) for _, width in pairs)
+        self.activations = nn.ModuleList(nn.PReLU() for _ in pairs)
+
+    def forward(self, x_NF: Tensor, edges_2E: Tensor) -> Tensor:
+        for convolution, norm, activation in zip(self.convolutions, self.norms, self.activations, strict=True):
+            x_NF = activation(norm(convolution(x_NF, edges_2E)))
+        return x_NF
+
+
+def _peer(bundle: Bundle, settings: TrainSettings, epochs: int) -> list[float]:
+    x_NF = _dense_features(bundle, settings)
+    topology = bundle.topology
+    target_E = np.repeat(np.arange(topology.num_nodes), topology.degrees())
+    edges_2E = torch.from_numpy(np.stack([np.array(topology.indices), target_E]).astype(np.int64))
+    locals_NK = torch.from_numpy(bundle.ppr(settings.anchors.num_local).neighbors.clip(min=0))
+    connected = torch.from_numpy(np.flatnonzero(topology.degrees() > 0))
+    weights = settings.anchors.weights
+    weight_N = np.minimum(weights.alpha ** np.log(topology.degrees() + 1.0) + weights.beta, 1)
+    probability_N = weight_N / weight_N.sum()
+
+    width, hidden = settings.encoder.layers[-1], settings.encoder.predictor_hidden
+    online = _PeerEncoder([x_NF.shape[1], *settings.encoder.layers])
+    target = copy.deepcopy(online).requires_grad_(False)
+    predictor = nn.Sequential(nn.Linear(width, hidden), nn.PReLU(), nn.Linear(hidden, width))
+    optimizer = torch.optim.AdamW([*online.parameters(), *predictor.parameters()], lr=settings.optimizer.lr)
+    augment, loss_settings = settings.augment, settings.loss
+
+    def view(drop_feature: float, drop_edge: float) -> tuple[Tensor, Tensor]:
+        masked_NF = x_NF.clone()
+        masked_NF[:, torch.rand(x_NF.shape[1]) < drop_feature] = 0
+        return masked_NF, edges_2E[:, torch.rand(edges_2E.shape[1]) >= drop_edge]
+
+    def divergence(student: Tensor, teacher: Tensor) -> Tensor:
+        return functional.kl_div(student.log_softmax(1), teacher.softmax(1), reduction="batchmean")
+
+    def direction(z_ND: Tensor, h_ND: Tensor, anchors: Tensor) -> Tensor:
+        student, teacher = z_ND @ h_ND[anchors].T, h_ND @ h_ND[anchors].T
+        loss = divergence(student / loss_settings.tau_online, teacher / loss_settings.tau_target_global)
+        near_NKD = h_ND[locals_NK]
+        student = torch.bmm(near_NKD, z_ND[:, :, None]).squeeze(2)[connected]
+        teacher = torch.bmm(near_NKD, h_ND[:, :, None]).squeeze(2)[connected]
+        local = divergence(student / loss_settings.tau_online, teacher / loss_settings.tau_target_local)
+        return loss + loss_settings.local_weight * local
+
+    def step(epoch: int) -> None:
+        for network in (online, target):
+            network.train(epoch == 0)
+        views = view(augment.drop_feature_1, augment.drop_edge_1), view(augment.drop_feature_2, augment.drop_edge_2)
+        z_1, z_2 = (functional.normalize(predictor(online(*view))) for view in views)
+        with torch.no_grad():
+            h_1, h_2 = (functional.normalize(target(*view)) for view in views)
+        drawn = np.random.choice(len(x_NF), settings.anchors.num_global, replace=False, p=probability_N)
+        anchors = torch.from_numpy(drawn)
+        loss = direction(z_1, h_2, anchors) + direction(z_2, h_1, anchors)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
+                slow.copy_(slow * settings.optimizer.ema_decay + fast * (1 - settings.optimizer.ema_decay))
+
+    return _epochs(step, epochs)
+
+
+def _dense_features(bundle: Bundle, settings: TrainSettings) -> Tensor:
+    stored = bundle.features
+    if isinstance(stored, DenseFeatures):
+        x_NF = torch.from_numpy(np.array(stored.values, dtype=np.float32))
+    else:
+        assert stored is not None
+        parts = [np.array(part) for part in (stored.indptr, stored.indices, stored.values)]
+        csr = torch.sparse_csr_tensor(*(torch.from_numpy(part) for part in parts), size=stored.shape)
+        x_NF = csr.to_dense().float()
+    return (x_NF > 0).float() if settings.features.transform == "binarize" else x_NF
+
+
+SIDES = {"ours": _ours, "peer": _peer}
+
+if __name__ == "__main__":
+    main()
