@@ -27,7 +27,8 @@ def check_feasible(request: JobRequest, graph: Graph) -> None:
             _check_shards(request.preprocess)
         case TrainJob():
             _check_ready(graph)
-            _check_ppr(graph, request.train.anchors.num_local)
+            if request.train.uses_anchors:
+                _check_ppr(graph, request.train.anchors.num_local)
             _check_workers(request.train.run)
         case PipelineJob():
             _check_shards(request.preprocess)
