@@ -130,7 +130,7 @@ class PipelineJob(_Job):
         changes: dict[str, Any] = {}
         if "degree_weights" not in preprocess.model_fields_set:
             changes["degree_weights"] = anchors.weights
-        if preprocess.ppr.top_k < anchors.num_local:
+        if self.train.uses_anchors and preprocess.ppr.top_k < anchors.num_local:
             changes["ppr"] = preprocess.ppr.model_copy(update={"top_k": anchors.num_local})
         return super().spec | {"preprocess": preprocess.model_copy(update=changes).model_dump(mode="json")}
 

@@ -62,6 +62,21 @@ def test_room_is_made_for_more_local_anchors_than_the_default(client: TestClient
     assert client.post("/v1/jobs", json=body).json()["spec"]["preprocess"]["ppr"]["top_k"] == 40
 
 
+def test_an_objective_without_anchors_asks_for_no_room(client: TestClient, graph: str) -> None:
+    train = {"objective": "bgrl", "anchors": {"num_local": 40}}
+    body = {"kind": "pipeline", "graph": graph, "preprocess": {"ppr": {"top_k": 2}}, "train": train}
+    assert client.post("/v1/jobs", json=body).json()["spec"]["preprocess"]["ppr"]["top_k"] == 2
+    assert client.post("/v1/jobs", json={"kind": "train", "graph": graph, "train": train}).status_code == 201
+
+
+def test_a_graph_without_features_needs_ppr_rows_for_any_objective(client: TestClient, folder: Path) -> None:
+    bundle = tiny_bundle(folder / "data" / "bare", top_k=None)
+    graph = client.post("/v1/graphs", json={"bundle": str(bundle)}).json()["id"]
+    answer = client.post("/v1/jobs", json={"kind": "train", "graph": graph, "train": {"objective": "bgrl"}})
+    assert answer.status_code == 409
+    assert "no PPR rows" in answer.json()["detail"]
+
+
 def test_degree_weights_that_are_given_stay(client: TestClient, graph: str) -> None:
     body = {"kind": "pipeline", "graph": graph, "preprocess": {"degree_weights": {"alpha": 0.5}}}
     assert client.post("/v1/jobs", json=body).json()["spec"]["preprocess"]["degree_weights"]["alpha"] == 0.5
