@@ -120,6 +120,17 @@ def test_cca_ssg_is_agreement_and_decorrelation(bundle: Bundle) -> None:
     )
 
 
+def normalized_as_real(model: Objective, view: View, x: torch.Tensor) -> torch.Tensor:
+    """The encoder's output for features x, layer by layer, with the batch statistics of the view's own features."""
+    real, other = view.features, x
+    with torch.no_grad():
+        for layer, adjacency in zip(model.online.layers, view.adjacencies, strict=True):
+            real, other = (adjacency.matmul(h @ layer.weight) + layer.bias for h in (real, other))
+            mean, deviation = real.mean(dim=0), (real.var(dim=0, correction=0) + 1e-5).sqrt()
+            real, other = (layer.activation((h - mean) / deviation) for h in (real, other))
+    return other.double()
+
+
 def test_dgi_tells_nodes_from_nodes_with_permuted_features(bundle: Bundle) -> None:
     chosen = settings("dgi")
     step, model = step_of(bundle, chosen), new_objective(12, chosen)
@@ -129,15 +140,22 @@ def test_dgi_tells_nodes_from_nodes_with_permuted_features(bundle: Bundle) -> No
     for view, real in zip(step.views, outputs(model, step), strict=True):
         order = torch.randperm(nodes, generator=generator, dtype=torch.int32).long()
         assert not torch.equal(order, torch.arange(nodes))
-        x = view.features
-        (corrupt,) = outputs(
-            model, Step([View((x.matrix * x.scale_F)[order], view.adjacencies)], step.queries, nodes, step.draw)
-        )
+        corrupt = normalized_as_real(model, view, (view.features.matrix * view.features.scale_F)[order])
         summary = torch.sigmoid(real.mean(dim=0))
         for i in range(nodes):
             expected -= math.log(1 / (1 + math.exp(-float(real[i] @ matrix @ summary))))
             expected -= math.log(1 - 1 / (1 + math.exp(-float(corrupt[i] @ matrix @ summary))))
     assert model(step).tolist() == pytest.approx([expected / (4 * nodes)], rel=1e-4)
+
+
+def test_the_real_nodes_statistics_are_no_constants_to_the_corrupted(bundle: Bundle) -> None:
+    """A bias before BatchNorm shifts real and corrupted nodes alike, so it can do nothing for the loss."""
+    chosen = settings("dgi")
+    model = new_objective(12, chosen)
+    model(step_of(bundle, chosen)).backward()
+    for layer in model.online.layers:
+        assert layer.bias.grad.abs().max() < 1e-6
+        assert layer.weight.grad.abs().max() > 1e-4
 
 
 def test_corrupted_nodes_leave_no_trace_in_the_statistics(bundle: Bundle) -> None:

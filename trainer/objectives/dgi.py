@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from trainer.features import Features
 from trainer.objectives.base import Objective, Step
+from trainer.objectives.batch_statistics import normalizing_by, recording
 from trainer.randomness import Purpose
 from trainer.settings import TrainSettings
 from trainer.sparse import Pattern, SparseMatrix
@@ -24,6 +22,9 @@ class DgiObjective(Objective):
     The summary s is the sigmoid of the mean over the encoder's output rows: all nodes in full batch, where workers'
     shares sum to the whole loss, and in mini-batch the worker's own rows. The mean over views: DGI itself augments
     nothing, which is this with all drop probabilities 0.
+
+    Corrupted nodes are normalised by the real ones' statistics. By their own they would look like real ones in the
+    mean, which is what the discriminator goes by.
     """
 
     def __init__(self, in_dim: int, settings: TrainSettings) -> None:
@@ -36,8 +37,10 @@ class DgiObjective(Objective):
         """(loss,)."""
         generator = step.draw.torch(Purpose.CORRUPTION, self.discriminator.device)
         losses = []
-        for view, real_nD in zip(step.views, self.embeddings(step), strict=True):
-            with _statistics_kept(self.online):
+        for view in step.views:
+            with recording(self.online) as statistics:
+                real_nD = self.online(view.features, view.adjacencies)
+            with normalizing_by(statistics):
                 corrupt_nD = self.online(_permuted(view.features, generator), view.adjacencies)
             direction_D = self.discriminator @ torch.sigmoid(real_nD.mean(dim=0))
             # −log σ(x) = softplus(−x), and −log (1 − σ(x)) = softplus(x).
@@ -52,16 +55,3 @@ def _permuted(features: Features, generator: torch.Generator) -> Features:
     order_n = torch.randperm(count, generator=generator, device=generator.device, dtype=torch.int32)
     pattern = Pattern(torch.arange(count + 1, device=generator.device), order_n, count)
     return features.mixed(SparseMatrix(pattern, torch.ones(count, device=generator.device)))
-
-
-@contextmanager
-def _statistics_kept(encoder: nn.Module) -> Iterator[None]:
-    """Corrupted nodes leave no trace in BatchNorm's running statistics, which real nodes are embedded with."""
-    norms = [module for module in encoder.modules() if isinstance(module, nn.BatchNorm1d)]
-    for norm in norms:
-        norm.track_running_stats = False
-    try:
-        yield
-    finally:
-        for norm in norms:
-            norm.track_running_stats = True
