@@ -31,8 +31,11 @@ class GraphAdjacency:
         """Every edge kept: the matrix of evaluation and inference."""
         return self._normalized(torch.ones(self.pattern.num_entries, dtype=torch.bool, device=self.pattern.device))
 
-    def dropped(self, probability: float, generator: torch.Generator) -> Adjacency:
-        """Every directed arc dropped with ``probability``; self-loops stay; degrees are those of the kept arcs."""
+    def dropped(self, probability: float | Tensor, generator: torch.Generator) -> Adjacency:
+        """Every directed arc dropped with ``probability``, or [N] that of the node that hears; self-loops stay.
+
+        Degrees are those of the kept arcs.
+        """
         return self._normalized(_keep(self.pattern, probability, generator))
 
     def _normalized(self, keep_E: Tensor) -> Adjacency:
@@ -63,8 +66,8 @@ class SampledAdjacency:
         """Every edge kept."""
         return self._normalized(torch.ones_like(self.patterns[0].indices, dtype=torch.bool), self.degree_n)
 
-    def dropped(self, probability: float, generator: torch.Generator) -> list[Adjacency]:
-        """One dropped graph seen by every layer; compare ``GraphAdjacency.dropped``."""
+    def dropped(self, probability: float | Tensor, generator: torch.Generator) -> list[Adjacency]:
+        """One dropped graph seen by every layer; compare ``GraphAdjacency.dropped``. A tensor is one [n]."""
         pattern = self.patterns[0]
         keep_E = _keep(pattern, probability, generator)
         unseen_n = self.degree_n.clone()
@@ -105,7 +108,9 @@ def _prefix(pattern: Pattern, rows: int, columns: int) -> Pattern:
     return Pattern(indptr, pattern.indices[: int(indptr[-1])], columns)
 
 
-def _keep(pattern: Pattern, probability: float, generator: torch.Generator) -> Tensor:
+def _keep(pattern: Pattern, probability: float | Tensor, generator: torch.Generator) -> Tensor:
+    if isinstance(probability, Tensor):
+        probability = probability[pattern.rows]
     keep_E = torch.rand(pattern.num_entries, generator=generator, device=pattern.device) >= probability
     keep_E[pattern.indptr[:-1]] = True
     return keep_E
@@ -122,8 +127,6 @@ def _symmetric(pattern: Pattern, weight_E: Tensor, degree_C: Tensor) -> Tensor:
     return weight_E * root_C[pattern.rows] * root_C[pattern.indices]
 
 
-def _binomial(count_n: Tensor, probability: float, generator: torch.Generator) -> Tensor:
-    drawn = torch.binomial(
-        count_n.to(torch.float32), torch.full_like(count_n, probability, dtype=torch.float32), generator
-    )
-    return drawn.to(torch.int64)
+def _binomial(count_n: Tensor, probability: float | Tensor, generator: torch.Generator) -> Tensor:
+    probability_n = torch.as_tensor(probability, dtype=torch.float32, device=count_n.device).expand_as(count_n)
+    return torch.binomial(count_n.to(torch.float32), probability_n, generator).to(torch.int64)

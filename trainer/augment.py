@@ -1,4 +1,6 @@
-"""Two views of the same nodes: feature columns and edges dropped at random (METHOD, step 1; GRACE, BGRL)."""
+"""Two views of the same nodes: feature columns and edges dropped at random (METHOD, step 1; GRACE, BGRL), and edges
+slowed down where asked (Half-Hop).
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from trainer.adjacency import Adjacency
+from trainer.centrality import DropFactors
 from trainer.features import Features
+from trainer.half_hop import half_hopped
 from trainer.randomness import Draw, Purpose
 from trainer.settings import AugmentSettings
 
 __all__ = ["View", "two_views"]
 
-DropEdges = Callable[[float, torch.Generator], Sequence[Adjacency]]
+FIRST = Purpose.FEATURES_1, Purpose.EDGES_1, Purpose.SLOW_NODES_1
+SECOND = Purpose.FEATURES_2, Purpose.EDGES_2, Purpose.SLOW_NODES_2
+
+DropEdges = Callable[[float | Tensor, torch.Generator], Sequence[Adjacency]]
 
 
 @dataclass(frozen=True)
@@ -32,15 +40,28 @@ def two_views(
     columns_draw: Draw,
     edges_draw: Draw,
     device: torch.device,
+    factors: DropFactors | None = None,
 ) -> tuple[View, View]:
-    """``drop_edges(probability, generator)`` answers one adjacency a layer; a column is masked for all nodes alike."""
+    """``drop_edges(probability, generator)`` answers one adjacency a layer; a column is masked for all nodes alike.
 
-    def view(drop_feature: float, drop_edge: float, columns: Purpose, edges: Purpose) -> View:
+    With ``factors`` for the adjacency's nodes, unimportant edges and columns are likelier to be dropped.
+    """
+
+    def view(drop_feature: float, drop_edge: float, purposes: tuple[Purpose, Purpose, Purpose]) -> View:
+        columns, edges, slow_nodes = purposes
+        drop_column = drop_feature if factors is None else factors.columns(drop_feature)
+        drop_arc = drop_edge if factors is None else factors.edges(drop_edge)
         chance_F = torch.rand(features.shape[1], generator=columns_draw.torch(columns, device), device=device)
-        masked = features.masked((chance_F >= drop_feature).float())
-        return View(masked, drop_edges(drop_edge, edges_draw.torch(edges, device)))
+        masked = features.masked((chance_F >= drop_column).float())
+        adjacencies = drop_edges(drop_arc, edges_draw.torch(edges, device))
+        if settings.half_hop == 0:
+            return View(masked, adjacencies)
+        generator = edges_draw.torch(slow_nodes, device)
+        return View(
+            *half_hopped(masked, adjacencies[0], len(adjacencies), settings.half_hop, settings.half_hop_mix, generator)
+        )
 
     return (
-        view(settings.drop_feature_1, settings.drop_edge_1, Purpose.FEATURES_1, Purpose.EDGES_1),
-        view(settings.drop_feature_2, settings.drop_edge_2, Purpose.FEATURES_2, Purpose.EDGES_2),
+        view(settings.drop_feature_1, settings.drop_edge_1, FIRST),
+        view(settings.drop_feature_2, settings.drop_edge_2, SECOND),
     )

@@ -14,12 +14,14 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from preprocessing.array_types import Int64Array
 from preprocessing.bundle import Bundle
 from trainer.adjacency import Adjacency, GraphAdjacency, SampledAdjacency
 from trainer.anchors import Anchors
 from trainer.augment import two_views
+from trainer.centrality import drop_factors
 from trainer.features import FeatureStore
 from trainer.objectives import AnchorSet, Step
 from trainer.randomness import Draw, Purpose
@@ -75,31 +77,45 @@ class FullBatch:
         self._device = device
         self._features = store.all(device)
         self._adjacency = GraphAdjacency(bundle.topology, device)
-        self._anchors = Anchors(bundle, settings.anchors)
+        self._factors = drop_factors(bundle.topology, store, device) if settings.augments_adaptively else None
         self._num_nodes = bundle.num_nodes
-        self._num_local = int(self._anchors.valid_NK.any(axis=1).sum())
         self._queries = slice(self._num_nodes * rank // world_size, self._num_nodes * (rank + 1) // world_size)
-        self._locals_QK = torch.from_numpy(self._anchors.locals_NK[self._queries]).to(device)
-        self._valid_QK = torch.from_numpy(self._anchors.valid_NK[self._queries]).to(device)
+        self._anchors = _QueryAnchors(bundle, settings, self._queries, device) if settings.uses_anchors else None
 
     def step(self, epoch: int, number: int) -> Step:
         """Views and anchors are the same on every worker."""
         draw = Draw(self._settings.run.seed, epoch, number)
-        views = two_views(self._features, self._drop, self._settings.augment, draw, draw, self._device)
+        augment = self._settings.augment
         return Step(
-            views=views,
+            views=two_views(self._features, self._drop, augment, draw, draw, self._device, self._factors),
             queries=self._queries,
             num_queries=self._num_nodes,
-            anchors=AnchorSet(
-                anchors_G=torch.from_numpy(self._anchors.draw_global(draw)).to(self._device),
-                locals_QK=self._locals_QK,
-                valid_QK=self._valid_QK,
-                num_local=self._num_local,
-            ),
+            draw=draw,
+            anchors=None if self._anchors is None else self._anchors.of(draw),
         )
 
-    def _drop(self, probability: float, generator: torch.Generator) -> list[Adjacency]:
+    def _drop(self, probability: float | Tensor, generator: torch.Generator) -> list[Adjacency]:
         return [self._adjacency.dropped(probability, generator)] * len(self._settings.encoder.layers)
+
+
+class _QueryAnchors:
+    """The anchors of a full batch: a worker's queries, and so their locals, stay the same."""
+
+    def __init__(self, bundle: Bundle, settings: TrainSettings, queries: slice, device: torch.device) -> None:
+        self._anchors = Anchors(bundle, settings.anchors)
+        self._device = device
+        self._locals_QK = torch.from_numpy(self._anchors.locals_NK[queries]).to(device)
+        self._valid_QK = torch.from_numpy(self._anchors.valid_NK[queries]).to(device)
+        self._num_local = int(self._anchors.valid_NK.any(axis=1).sum())
+
+    def of(self, draw: Draw) -> AnchorSet:
+        """Those of a step."""
+        return AnchorSet(
+            anchors_G=torch.from_numpy(self._anchors.draw_global(draw)).to(self._device),
+            locals_QK=self._locals_QK,
+            valid_QK=self._valid_QK,
+            num_local=self._num_local,
+        )
 
 
 class MiniBatch:
@@ -125,7 +141,8 @@ class MiniBatch:
         self._device = device
         self._store = store
         self._topology = bundle.topology
-        self._anchors = Anchors(bundle, settings.anchors)
+        self._factors = drop_factors(bundle.topology, store, device) if settings.augments_adaptively else None
+        self._anchors = Anchors(bundle, settings.anchors) if settings.uses_anchors else None
         self._num_nodes = bundle.num_nodes
         self._fan_out = settings.batch.fan_out or [DEFAULT_FAN_OUT] * len(settings.encoder.layers)
         self._sampler: NeighborSampler = sampler or NumbaSampler()
@@ -142,24 +159,21 @@ class MiniBatch:
         own = Draw(self._settings.run.seed, epoch, number, self._rank)
         shares = self.queries(epoch, number)
         queries, together = shares[self._rank], np.concatenate(shares)
-        anchors = self._anchors.draw_global(shared)
-        locals_QK, valid_QK = self._anchors.locals_NK[queries], self._anchors.valid_NK[queries]
-        seeds = self._seeds(queries, anchors, locals_QK[valid_QK])
+        if self._anchors is None:
+            seeds, anchors = _seeds(queries), None
+        else:
+            seeds, anchors = self._with_anchors(self._anchors, queries, together, shared)
         sample = self._sampler.sample(self._topology, seeds, self._fan_out, own.number(Purpose.NEIGHBORS))
         degree_n = self._topology.indptr[sample.nodes + 1] - self._topology.indptr[sample.nodes]
         adjacency = SampledAdjacency(sample, degree_n, self._device)
         features = self._store.rows(sample.nodes, self._device)
-        position = _Positions(seeds)
+        factors = None if self._factors is None else self._factors.of(sample.nodes)
         return Step(
-            views=two_views(features, adjacency.dropped, self._settings.augment, shared, own, self._device),
+            views=two_views(features, adjacency.dropped, self._settings.augment, shared, own, self._device, factors),
             queries=slice(0, len(queries)),
             num_queries=len(together),
-            anchors=AnchorSet(
-                anchors_G=torch.from_numpy(position(anchors)).to(self._device),
-                locals_QK=torch.from_numpy(np.where(valid_QK, position(locals_QK), 0)).to(self._device),
-                valid_QK=torch.from_numpy(valid_QK).to(self._device),
-                num_local=int(self._anchors.valid_NK[together].any(axis=1).sum()),
-            ),
+            draw=own,
+            anchors=anchors,
         )
 
     def queries(self, epoch: int, number: int) -> list[Int64Array]:
@@ -169,10 +183,26 @@ class MiniBatch:
             self._order = epoch, order_N
         return queries_of(self._order[1], number, self._settings.batch.size, self._world_size)
 
-    def _seeds(self, queries: Int64Array, *anchors: Int64Array) -> Int64Array:
-        seeds = np.concatenate([queries, np.setdiff1d(np.concatenate(anchors), queries)])
-        # BatchNorm has no statistics of a single row.
-        return seeds if len(seeds) > 1 else np.append(seeds, (seeds[-1] + 1) % self._num_nodes)
+    def _with_anchors(
+        self, stored: Anchors, queries: Int64Array, together: Int64Array, draw: Draw
+    ) -> tuple[Int64Array, AnchorSet]:
+        """The seeds, and where among them the queries' anchors are; ``together`` are all workers' queries."""
+        anchors_G = stored.draw_global(draw)
+        locals_QK, valid_QK = stored.locals_NK[queries], stored.valid_NK[queries]
+        seeds = _seeds(queries, anchors_G, locals_QK[valid_QK])
+        position = _Positions(seeds)
+        return seeds, AnchorSet(
+            anchors_G=torch.from_numpy(position(anchors_G)).to(self._device),
+            locals_QK=torch.from_numpy(np.where(valid_QK, position(locals_QK), 0)).to(self._device),
+            valid_QK=torch.from_numpy(valid_QK).to(self._device),
+            num_local=int(stored.valid_NK[together].any(axis=1).sum()),
+        )
+
+
+def _seeds(queries: Int64Array, *anchors: Int64Array) -> Int64Array:
+    """Queries, then the anchors not among them; BatchNorm's statistics need two rows, if of nodes 0 and 1."""
+    spare = np.arange(2 if sum(map(len, (queries, *anchors))) < 2 else 0)
+    return np.concatenate([queries, np.setdiff1d(np.concatenate([*anchors, spare]), queries)])
 
 
 class _Positions:

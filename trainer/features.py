@@ -30,27 +30,37 @@ CHUNK_ROWS = 65_536
 class Features:
     """n nodes' features on a device: ``x @ weight_FD`` is [n, D], differentiable in the weight.
 
-    ``scale_F`` multiplies columns (a view's mask, 1/σ); ``shift_F`` is taken from every row first (μ).
+    ``scale_F`` multiplies columns (a view's mask, 1/σ); ``shift_F`` is taken from every row first (μ). ``mixes`` are
+    multiplied by from the left, one after the other, and decide the rows.
     """
 
     matrix: SparseMatrix | Tensor
     scale_F: Tensor | None = None
     shift_F: Tensor | None = None
+    mixes: tuple[SparseMatrix, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int]:
         """(n, F)."""
         rows, columns = self.matrix.shape
-        return rows, columns
+        return self.mixes[-1].shape[0] if self.mixes else rows, columns
 
     def masked(self, keep_F: Tensor) -> Features:
         """A view that sees the columns where ``keep_F`` is 1 and zeros elsewhere."""
         return replace(self, scale_F=keep_F if self.scale_F is None else keep_F * self.scale_F)
 
+    def mixed(self, mix: SparseMatrix) -> Features:
+        """R nodes whose features are mixes of these, by an R×n matrix."""
+        return replace(self, mixes=(*self.mixes, mix))
+
     def __matmul__(self, weight_FD: Tensor) -> Tensor:
         scaled_FD = weight_FD if self.scale_F is None else self.scale_F[:, None] * weight_FD
         product_nD = self.matrix @ scaled_FD if isinstance(self.matrix, Tensor) else self._scaled.matmul(weight_FD)
-        return product_nD if self.shift_F is None else product_nD - self.shift_F @ scaled_FD
+        if self.shift_F is not None:
+            product_nD = product_nD - self.shift_F @ scaled_FD
+        for mix in self.mixes:
+            product_nD = mix.matmul(product_nD)
+        return product_nD
 
     @cached_property
     def _scaled(self) -> SparseMatrix:

@@ -19,6 +19,7 @@ from trainer.batches import FullBatch, MiniBatch, Steps, batch_mode, prefetched
 from trainer.checkpoint import Progress
 from trainer.features import load_features
 from trainer.objectives import Objective, Step, new_objective
+from trainer.schedules import ema_decay, learning_rate
 from trainer.settings import TrainSettings
 
 __all__ = ["Context", "Job", "run"]
@@ -101,6 +102,7 @@ class _Training:
         self.job, self.context, self.steps = job, context, steps
         self.model, self.wrapped, self.optimizer = model, context.wrap(model), optimizer
         self.progress = progress
+        self.total_steps = job.settings.run.epochs * steps.num_steps
         self.window = _Window()
 
     def run(self) -> None:
@@ -115,18 +117,22 @@ class _Training:
                 self._report()
             if number == last:
                 self._keep()
-            self.context.emitter.progress(self.progress.steps, epochs * self.steps.num_steps, "steps")
+            self.context.emitter.progress(self.progress.steps, self.total_steps, "steps")
 
     def _train(self, step: Step) -> None:
         settings = self.job.settings
-        self.wrapped.train(settings.encoder.batch_norm_statistics == "batch" or self.progress.steps == 0)
+        done = self.progress.steps
+        self.optimizer.param_groups[0]["lr"] = learning_rate(
+            settings.optimizer, done, self.steps.num_steps, self.total_steps
+        )
+        self.wrapped.train(settings.encoder.batch_norm_statistics == "batch" or done == 0)
         losses = self.wrapped(step)
         self.optimizer.zero_grad()
         # Workers' gradients are averaged, their shares of the loss are to be summed.
         (losses[0] * self.context.world_size).backward()
         self.optimizer.step()
-        self.model.update_target(settings.optimizer.ema_decay)
-        self.progress = replace(self.progress, steps=self.progress.steps + 1)
+        self.model.update_target(ema_decay(settings.optimizer, done, self.total_steps))
+        self.progress = replace(self.progress, steps=done + 1)
         self.window.add(losses.detach(), step.num_queries)
 
     def _report(self) -> None:

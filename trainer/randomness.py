@@ -26,6 +26,9 @@ class Purpose(IntEnum):
     QUERY_ORDER = 6
     NEIGHBORS = 7
     PARAMETERS = 8
+    CORRUPTION = 9
+    SLOW_NODES_1 = 10
+    SLOW_NODES_2 = 11
 
 
 @dataclass(frozen=True)

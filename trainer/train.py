@@ -80,7 +80,8 @@ def _made(request: TrainSpec, bundle: Bundle, identity: str, emitter: Emitter) -
 def _identity(bundle: Bundle, settings: TrainSettings) -> str:
     """What decides a run's outcome: the data and every setting but those of where and how it is carried out."""
     carried_out = {"run": {"checkpoint_every", "num_workers", "device"}}
-    derived = [read_manifest(bundle.path / "ppr", PPR)["content_hash"]] if (bundle.path / "ppr").is_dir() else []
+    reads_ppr = (settings.uses_anchors or bundle.features is None) and (bundle.path / "ppr").is_dir()
+    derived = [read_manifest(bundle.path / "ppr", PPR)["content_hash"]] if reads_ppr else []
     return fingerprint("train", bundle.content_hash, derived, settings.model_dump(exclude=carried_out))
 
 
@@ -104,8 +105,16 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
     """Refuse now what could only fail later, and say what is unusual."""
     if bundle.num_nodes < 2:
         raise InputError("the graph is too small to train on", given=f"{bundle.num_nodes} nodes", expected="2 or more")
-    bundle.ppr(settings.anchors.num_local)
-    if settings.anchors.num_global >= bundle.num_nodes:
+    if settings.uses_anchors:
+        bundle.ppr(settings.anchors.num_local)
+    if settings.augment.half_hop > 0 and batch_mode(settings.batch, bundle.num_nodes) == "mini":
+        raise UsageError(
+            "Half-Hop needs the whole graph in one batch",
+            given=f"augment.half_hop = {settings.augment.half_hop} in mini-batches, for {bundle.num_nodes} nodes",
+            remedy="augment.half_hop = 0, or batch.mode = full",
+            pointer="/settings/augment/half_hop",
+        )
+    if settings.uses_anchors and settings.anchors.num_global >= bundle.num_nodes:
         emitter.warning(
             "anchors_are_all_nodes",
             f"anchors.num_global is {settings.anchors.num_global} and the graph has {bundle.num_nodes} nodes: "

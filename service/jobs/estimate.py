@@ -83,11 +83,22 @@ def _train(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     held = size.nodes if full else spec["batch"]["size"] * 100
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
     spmm = size.arcs * sum(widths)
-    anchors = size.nodes * (spec["anchors"]["num_global"] + spec["anchors"]["num_local"]) * dim
-    operations = run["epochs"] * 2 * (7 * (products + spmm) + 6 * anchors)
+    comparisons = size.nodes * _compared(spec, size.nodes if full else spec["batch"]["size"]) * dim
+    operations = run["epochs"] * 2 * (7 * (products + spmm) + 6 * comparisons)
     activations = 4 * held * (12 * sum(widths) + 2 * spec["encoder"]["predictor_hidden"])
-    similarities = 8 * held * spec["anchors"]["num_global"]
+    similarities = 8 * held * spec["anchors"]["num_global"] if spec["objective"] == "rgrl" else 0
     return size.bytes + activations + similarities, 9 * size.nodes * dim, operations / (FLOPS_PER_CORE * cores)
+
+
+def _compared(spec: dict[str, Any], queries: int) -> int:
+    """How many nodes each of a step's queries is compared with."""
+    match spec["objective"]:
+        case "rgrl":
+            return int(spec["anchors"]["num_global"] + spec["anchors"]["num_local"])
+        case "grace" | "gca":
+            return 2 * queries
+        case _:
+            return 0
 
 
 def _evaluate(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:

@@ -12,7 +12,7 @@ from service.errors import ConflictError
 from service.jobs.schemas import EvaluateJob, IndexJob, IngestJob, JobRequest, PipelineJob, PreprocessJob, TrainJob
 from service.machine import machine
 from service.store import Graph
-from trainer.settings import RunSettings
+from trainer.settings import RunSettings, TrainSettings
 
 __all__ = ["check_feasible"]
 
@@ -27,7 +27,7 @@ def check_feasible(request: JobRequest, graph: Graph) -> None:
             _check_shards(request.preprocess)
         case TrainJob():
             _check_ready(graph)
-            _check_ppr(graph, request.train.anchors.num_local)
+            _check_ppr(graph, request.train)
             _check_workers(request.train.run)
         case PipelineJob():
             _check_shards(request.preprocess)
@@ -50,7 +50,12 @@ def _check_ready(graph: Graph) -> None:
         )
 
 
-def _check_ppr(graph: Graph, num_local: int) -> None:
+def _check_ppr(graph: Graph, train: TrainSettings) -> None:
+    """PPR rows serve as local anchors, and stand in for features that a graph lacks."""
+    hashed = graph.features is not None and graph.features["layout"] == "none"
+    if not train.uses_anchors and not hashed:
+        return
+    num_local = train.anchors.num_local if train.uses_anchors else 1
     try:
         stored = int(read_manifest(Path(graph.bundle) / "ppr", PPR)["settings"]["top_k"])
     except ArtifactError as error:

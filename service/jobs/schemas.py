@@ -119,7 +119,7 @@ class PipelineJob(_Job):
     @model_validator(mode="after")
     def _enough_neighbours(self) -> PipelineJob:
         ppr, needed = self.preprocess.ppr, self.train.anchors.num_local
-        if "top_k" in ppr.model_fields_set and ppr.top_k < needed:
+        if self.train.uses_anchors and "top_k" in ppr.model_fields_set and ppr.top_k < needed:
             raise ValueError(f"preprocess.ppr.top_k is {ppr.top_k}, fewer than train.anchors.num_local, {needed}")
         return self
 
@@ -130,7 +130,7 @@ class PipelineJob(_Job):
         changes: dict[str, Any] = {}
         if "degree_weights" not in preprocess.model_fields_set:
             changes["degree_weights"] = anchors.weights
-        if preprocess.ppr.top_k < anchors.num_local:
+        if self.train.uses_anchors and preprocess.ppr.top_k < anchors.num_local:
             changes["ppr"] = preprocess.ppr.model_copy(update={"top_k": anchors.num_local})
         return super().spec | {"preprocess": preprocess.model_copy(update=changes).model_dump(mode="json")}
 

@@ -62,6 +62,36 @@ def test_room_is_made_for_more_local_anchors_than_the_default(client: TestClient
     assert client.post("/v1/jobs", json=body).json()["spec"]["preprocess"]["ppr"]["top_k"] == 40
 
 
+def test_an_objective_without_anchors_asks_for_no_room(client: TestClient, graph: str) -> None:
+    train = {"objective": "bgrl", "anchors": {"num_local": 40}}
+    body = {"kind": "pipeline", "graph": graph, "preprocess": {"ppr": {"top_k": 2}}, "train": train}
+    assert client.post("/v1/jobs", json=body).json()["spec"]["preprocess"]["ppr"]["top_k"] == 2
+    assert client.post("/v1/jobs", json={"kind": "train", "graph": graph, "train": train}).status_code == 201
+
+
+def test_a_graph_without_features_needs_ppr_rows_for_any_objective(client: TestClient, folder: Path) -> None:
+    bundle = tiny_bundle(folder / "data" / "bare", top_k=None)
+    graph = client.post("/v1/graphs", json={"bundle": str(bundle)}).json()["id"]
+    answer = client.post("/v1/jobs", json={"kind": "train", "graph": graph, "train": {"objective": "bgrl"}})
+    assert answer.status_code == 409
+    assert "no PPR rows" in answer.json()["detail"]
+
+
+def test_a_dry_run_counts_whom_the_objective_compares_queries_with(client: TestClient, graph: str) -> None:
+    """Six passes of 4 queries times 512 + 4 anchors, or 8 nodes of both views, at width 128."""
+    plans = {}
+    for objective in ("rgrl", "grace", "bgrl"):
+        train = {"objective": objective, "anchors": {"num_local": 4}, "run": {"epochs": 2_000_000}}
+        body = {"kind": "pipeline", "graph": graph, "train": train}
+        plans[objective] = client.post("/v1/jobs?dry_run=true", json=body).json()["estimate"]
+    rate = 5e9 * len(os.sched_getaffinity(0))
+    for objective, compared in (("rgrl", 516), ("grace", 8)):
+        more = plans[objective]["seconds"] - plans["bgrl"]["seconds"]
+        assert more == pytest.approx(2_000_000 * 2 * 6 * 4 * compared * 128 / rate, abs=0.2)
+    assert plans["rgrl"]["memory_bytes"] - plans["bgrl"]["memory_bytes"] == 8 * 4 * 512
+    assert plans["grace"]["memory_bytes"] == plans["bgrl"]["memory_bytes"]
+
+
 def test_degree_weights_that_are_given_stay(client: TestClient, graph: str) -> None:
     body = {"kind": "pipeline", "graph": graph, "preprocess": {"degree_weights": {"alpha": 0.5}}}
     assert client.post("/v1/jobs", json=body).json()["spec"]["preprocess"]["degree_weights"]["alpha"] == 0.5

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from training_bundles import Recorder, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
 from preprocessing.errors import ArtifactError, UsageError
-from trainer import checkpoint, loop
+from trainer import batches, checkpoint, loop
 from trainer.embedding_set import EmbeddingSet
 from trainer.train import train
 
@@ -108,6 +109,34 @@ def test_too_few_stored_ppr_neighbours_are_refused_with_the_remedy(bundle: Bundl
     spec = spec_for(bundle, tmp_path, anchors={"num_local": 5})
     with pytest.raises(ArtifactError, match="--top-k 5"):
         run(spec)
+    assert not Path(spec["work"]).exists()
+
+
+def test_an_objective_without_anchors_reads_no_ppr_rows(bundle: Bundle, tmp_path: Path) -> None:
+    spec = spec_for(bundle, tmp_path, anchors={"num_local": 5, "num_global": 40})
+    spec["settings"]["objective"] = "cca_ssg"
+    recorder = Recorder()
+    with_rows = run(spec, recorder)
+    assert recorder.of("warning") == []
+    shutil.rmtree(bundle.path / "ppr")
+    shutil.rmtree(bundle.path / "degree_weights")
+    assert run(spec) == with_rows
+    again = spec_for(bundle, tmp_path / "again", anchors={"num_local": 5, "num_global": 40})
+    again["settings"]["objective"] = "cca_ssg"
+    run(again)
+    assert np.array_equal(vectors(again), vectors(spec))
+    curve = EmbeddingSet(spec["out"]).manifest["training"]["losses"]
+    assert [set(point) for point in curve] == [{"epoch", "step", "loss", "loss_invariance", "loss_decorrelation"}] * 4
+
+
+def test_half_hop_is_refused_where_the_graph_is_too_large_for_a_full_batch(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "AUTO_FULL_NODES", 39)
+    spec = spec_for(bundle, tmp_path, augment={"half_hop": 0.5}, batch={"mode": "auto"})
+    with pytest.raises(UsageError, match="Half-Hop") as error:
+        run(spec)
+    assert "40 nodes" in error.value.given
     assert not Path(spec["work"]).exists()
 
 

@@ -22,11 +22,16 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 def train(
-    bundle: Bundle, work: Path, resume: Path | None = None, recorder: Recorder | None = None, **parts: dict
+    bundle: Bundle,
+    work: Path,
+    resume: Path | None = None,
+    recorder: Recorder | None = None,
+    objective: str = "rgrl",
+    **parts: dict,
 ) -> dict[str, torch.Tensor]:
     """Run a job; the answer is its last checkpoint's model and optimizer."""
     work.mkdir(exist_ok=True)
-    chosen = TrainSettings.model_validate(settings_document(**parts))
+    chosen = TrainSettings.model_validate(settings_document(**parts) | {"objective": objective})
     context = InProcess(torch.device("cpu"), recorder or Recorder())
     loop.run(loop.Job(bundle.path, work, chosen, "print", resume), context)
     last = checkpoint.newest(work, "print")
@@ -47,6 +52,32 @@ def test_a_run_repeats_and_resumes_bit_for_bit(bundle: Bundle, tmp_path: Path, b
     )
     assert equal(resumed, whole)
     assert not equal(train(bundle, tmp_path / "other", batch=batch, run={"epochs": 4, "seed": 1}), whole)
+
+
+@pytest.mark.parametrize("batch", [{"mode": "full"}, MINI])
+@pytest.mark.parametrize("objective", ["bgrl", "grace", "gca", "cca_ssg", "dgi"])
+def test_a_rivals_run_resumes_bit_for_bit(bundle: Bundle, tmp_path: Path, objective: str, batch: dict) -> None:
+    parts = {"objective": objective, "batch": batch, "run": {"epochs": 2, "checkpoint_every": 1}}
+    whole = train(bundle, tmp_path / "whole", **parts)
+    first = tmp_path / "whole" / "checkpoints" / "epoch-000001"
+    assert equal(train(bundle, tmp_path / "resumed", resume=first, **parts), whole)
+    assert not equal(train(bundle, tmp_path / "other", **(parts | {"objective": "rgrl"})), whole)
+
+
+SCHEDULED = {"lr": 0.004, "schedule": "cosine", "warmup_epochs": 2, "ema_schedule": "cosine"}
+
+
+def test_a_scheduled_run_with_slow_nodes_resumes_and_tells_its_true_rate(bundle: Bundle, tmp_path: Path) -> None:
+    recorder = Recorder()
+    parts = {"optimizer": SCHEDULED, "augment": {"half_hop": 0.5}, "run": {"epochs": 6, "checkpoint_every": 3}}
+    whole = train(bundle, tmp_path / "whole", recorder=recorder, **parts)
+    half = 0.002 * 2**0.5
+    rates = [line["values"]["lr"] for line in recorder.of("metrics")]
+    assert rates == pytest.approx([0.002, 0.004, 0.004, 0.002 + half / 2, 0.002, 0.002 - half / 2])
+    resumed = train(bundle, tmp_path / "resumed", resume=tmp_path / "whole" / "checkpoints" / "epoch-000003", **parts)
+    assert equal(resumed, whole)
+    for changed in ({"augment": {}}, {"optimizer": SCHEDULED | {"ema_schedule": "constant"}}):
+        assert not equal(train(bundle, tmp_path / "other", **(parts | changed)), whole)
 
 
 def test_training_lowers_the_loss_and_reports_every_epoch(bundle: Bundle, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@
       baselines      {raw_features, ppr_smoothed, random_encoder}   null each where it cannot be had
     degree_buckets   [{min_degree, max_degree, nodes, error_rate}] of the last epoch's probe
     collapse         the fields of ``CollapseFigures``
-    losses           [{epoch, step, loss, loss_global, loss_local}], the training curve in at most 1,000 points
+    losses           [{epoch, step, loss, …}], the training curve in at most 1,000 points, with the objective's parts
 
 A score is ``{val_mean, val_std, test_mean, test_std}``, accuracies as fractions of 1, with the ``epoch`` where it is a
 training run's.

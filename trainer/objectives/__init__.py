@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
 from trainer.objectives.base import AnchorSet, Objective, Step
+from trainer.objectives.bgrl import BgrlObjective
+from trainer.objectives.cca_ssg import CcaSsgObjective
+from trainer.objectives.dgi import DgiObjective
+from trainer.objectives.grace import GraceObjective
 from trainer.objectives.rgrl import RgrlObjective
 from trainer.randomness import Draw, Purpose
 from trainer.settings import TrainSettings
 
 __all__ = ["OBJECTIVES", "AnchorSet", "Objective", "Step", "new_objective"]
 
-OBJECTIVES: Mapping[str, type[RgrlObjective]] = {"rgrl": RgrlObjective}
+OBJECTIVES: Mapping[str, Callable[[int, TrainSettings], Objective]] = {
+    "rgrl": RgrlObjective,
+    "bgrl": BgrlObjective,
+    "grace": GraceObjective,
+    "gca": GraceObjective,
+    "cca_ssg": CcaSsgObjective,
+    "dgi": DgiObjective,
+}
 
 
 def new_objective(in_dim: int, settings: TrainSettings) -> Objective:

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from trainer.augment import View
 from trainer.encoders.gcn import GcnEncoder
+from trainer.randomness import Draw
+from trainer.settings import TrainSettings
 
 __all__ = ["AnchorSet", "Objective", "Step"]
 
@@ -37,13 +39,22 @@ class Step:
     """One training step of one worker.
 
     ``queries`` is a run of positions among the encoder's output rows, perhaps empty; ``num_queries`` counts all
-    workers' queries: the loss is a mean over them. ``anchors`` is None for an objective that compares with none.
+    workers' queries: the loss is a mean over them. The output rows are all nodes in full batch, and in mini-batch the
+    worker's queries with whatever anchors there are. ``draw`` is where the objective's own randomness comes from.
+    ``anchors`` is None for an objective that compares with none.
     """
 
     views: Sequence[View]
     queries: slice
     num_queries: int
+    draw: Draw
     anchors: AnchorSet | None = None
+
+    @property
+    def share(self) -> float:
+        """This worker's part of all queries."""
+        own: int = self.queries.stop - self.queries.start
+        return own / self.num_queries
 
 
 class Objective(nn.Module):
@@ -54,8 +65,15 @@ class Objective(nn.Module):
     """
 
     loss_names: ClassVar[Sequence[str]] = ("loss",)
-    uses_anchors: ClassVar[bool] = False
-    online: GcnEncoder
+
+    def __init__(self, in_dim: int, settings: TrainSettings) -> None:
+        super().__init__()
+        encoder = settings.encoder
+        self.online = GcnEncoder(in_dim, encoder.layers, encoder.batch_norm_momentum)
+
+    def embeddings(self, step: Step) -> list[Tensor]:
+        """The online encoder's output for every view, [n, D] each."""
+        return [self.online(view.features, view.adjacencies) for view in step.views]
 
     def forward(self, step: Step) -> Tensor:
         """The losses of a step."""

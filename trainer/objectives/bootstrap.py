@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from trainer.activation import affine_prelu
-from trainer.encoders.gcn import GcnEncoder
 from trainer.objectives.base import Objective, Step
 from trainer.settings import TrainSettings
 
@@ -21,17 +20,13 @@ class BootstrapObjective(Objective):
     """Encoder f_θ and predictor g_θ online, encoder f_ξ as the target (paper, Fig. 3)."""
 
     def __init__(self, in_dim: int, settings: TrainSettings) -> None:
-        super().__init__()
-        encoder = settings.encoder
-        self.online = GcnEncoder(in_dim, encoder.layers, encoder.batch_norm_momentum)
-        self.predictor = Predictor(encoder.layers[-1], encoder.predictor_hidden)
+        super().__init__(in_dim, settings)
+        self.predictor = Predictor(settings.encoder.layers[-1], settings.encoder.predictor_hidden)
         self.target = copy.deepcopy(self.online).requires_grad_(False)
 
     def predictions(self, step: Step) -> list[Tensor]:
         """z of every view's queries, [Q, D] each, of length 1."""
-        return [
-            normalize(self.predictor(self.online(view.features, view.adjacencies)[step.queries])) for view in step.views
-        ]
+        return [normalize(self.predictor(h_nD[step.queries])) for h_nD in self.embeddings(step)]
 
     @torch.no_grad()
     def targets(self, step: Step) -> list[Tensor]:

@@ -19,7 +19,6 @@ class RgrlObjective(BootstrapObjective):
     """The global and the local relational loss, summed over ordered pairs of views."""
 
     loss_names = ("loss", "loss_global", "loss_local")
-    uses_anchors = True
 
     def __init__(self, in_dim: int, settings: TrainSettings) -> None:
         super().__init__(in_dim, settings)

@@ -33,7 +33,9 @@ class EncoderSettings(Settings):
     """GCN → BatchNorm → PReLU, a layer each; the last width is the embedding's."""
 
     layers: list[int] = Field([256, 128], min_length=1, max_length=8)
-    predictor_hidden: int = Field(512, ge=1)
+    predictor_hidden: int = Field(
+        512, ge=1, description="Hidden width of the predictor (rgrl, bgrl) or of the projector (grace, gca)."
+    )
     batch_norm_momentum: float = Field(0.01, gt=0, le=1)
     batch_norm_statistics: Literal["batch", "running"] = Field(
         "batch",
@@ -46,12 +48,33 @@ class EncoderSettings(Settings):
 
 
 class AugmentSettings(Settings):
-    """Drop probabilities of the two views: feature columns and edges (METHOD step 1)."""
+    """The two views: feature columns and edges dropped (METHOD step 1), and edges slowed down (Half-Hop)."""
 
     drop_feature_1: float = Field(0.2, ge=0, lt=1)
     drop_feature_2: float = Field(0.3, ge=0, lt=1)
     drop_edge_1: float = Field(0.3, ge=0, lt=1)
     drop_edge_2: float = Field(0.3, ge=0, lt=1)
+    scheme: Literal["auto", "uniform", "adaptive"] = Field(
+        "auto",
+        description=(
+            "`uniform`: every edge and column is dropped with the probability given. `adaptive`: in the mean, and "
+            "unimportant ones likelier, by degree centrality (GCA). `auto`: adaptive for gca, else uniform."
+        ),
+    )
+    half_hop: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description=(
+            "Probability that a node hears its neighbours by way of slow nodes, one an edge; 0 is off. Full batch only."
+        ),
+    )
+    half_hop_mix: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Share of the heard node's features in a slow node's; the rest is of the hearing one.",
+    )
 
 
 class AnchorSettings(Settings):
@@ -63,7 +86,10 @@ class AnchorSettings(Settings):
 
 
 class LossSettings(Settings):
-    """Temperatures, the weights of the global and the local loss, and which way the divergence points."""
+    """Temperatures, the weights of a loss's parts, and which way a divergence points.
+
+    The first six are read by rgrl.
+    """
 
     tau_online: float = Field(0.1, gt=0)
     tau_target_global: float = Field(0.01, gt=0)
@@ -73,14 +99,23 @@ class LossSettings(Settings):
     divergence: Literal["teacher_student", "student_teacher"] = Field(
         "teacher_student", description="KL(target‖online), as the authors' code, or KL(online‖target), as Eqn. 3."
     )
+    tau_contrast: float = Field(0.4, gt=0, description="Temperature of the contrast (grace, gca).")
+    decorrelation: float = Field(1e-3, ge=0, description="Weight λ of the decorrelation loss (cca_ssg).")
 
 
 class OptimizerSettings(Settings):
-    """AdamW on the online network; the target follows by exponential moving average."""
+    """AdamW on the online network; the target (rgrl, bgrl) follows by exponential moving average."""
 
-    lr: float = Field(1e-3, gt=0)
+    lr: float = Field(1e-3, gt=0, description="The highest learning rate.")
+    schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="The learning rate after the warm-up. `cosine`: down to 0 at the last epoch."
+    )
+    warmup_epochs: int = Field(0, ge=0, description="Epochs in which the learning rate grows linearly up to lr.")
     weight_decay: float = Field(1e-5, ge=0)
-    ema_decay: float = Field(0.99, ge=0, lt=1)
+    ema_decay: float = Field(0.99, ge=0, lt=1, description="γ in target ← γ target + (1−γ) online.")
+    ema_schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="`cosine`: γ grows from ema_decay to 1 at the last epoch, as BGRL's does."
+    )
 
 
 class BatchSettings(Settings):
@@ -110,7 +145,9 @@ class TrainSettings(Settings):
     """One training run. ``preset`` records where the values came from; see ``resolve_preset``."""
 
     preset: str | None = None
-    objective: Literal["rgrl"] = Field("rgrl", description="What the networks are trained towards.")
+    objective: Literal["rgrl", "bgrl", "grace", "gca", "cca_ssg", "dgi"] = Field(
+        "rgrl", description="What the networks are trained towards: RGRL, or one of the methods it is compared with."
+    )
     features: FeatureSettings = FeatureSettings()
     encoder: EncoderSettings = EncoderSettings()
     augment: AugmentSettings = AugmentSettings()
@@ -119,6 +156,16 @@ class TrainSettings(Settings):
     optimizer: OptimizerSettings = OptimizerSettings()
     batch: BatchSettings = BatchSettings()
     run: RunSettings = RunSettings()
+
+    @property
+    def uses_anchors(self) -> bool:
+        """Whether the objective compares queries with anchors, and so reads PPR rows and degree weights."""
+        return self.objective == "rgrl"
+
+    @property
+    def augments_adaptively(self) -> bool:
+        """Whether unimportant edges and columns are likelier to be dropped."""
+        return self.augment.scheme == "adaptive" or (self.augment.scheme == "auto" and self.objective == "gca")
 
     @model_validator(mode="after")
     def _one_fan_out_a_layer(self) -> TrainSettings:
@@ -129,4 +176,15 @@ class TrainSettings(Settings):
             raise ValueError("batch.fan_out entries are positive, or -1 for all")
         if any(width < 1 for width in self.encoder.layers):
             raise ValueError("encoder.layers are positive widths")
+        return self
+
+    @model_validator(mode="after")
+    def _schedules_fit(self) -> TrainSettings:
+        if self.optimizer.warmup_epochs >= self.run.epochs:
+            raise ValueError(
+                f"optimizer.warmup_epochs is {self.optimizer.warmup_epochs}, and run.epochs {self.run.epochs}: "
+                "the warm-up is shorter than the run"
+            )
+        if self.augment.half_hop > 0 and self.batch.mode == "mini":
+            raise ValueError("augment.half_hop needs the whole graph: set batch.mode to full, or augment.half_hop to 0")
         return self
