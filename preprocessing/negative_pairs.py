@@ -69,7 +69,8 @@ def hard_pairs(
 def _without(keys: Int64Array, edges_E: Int64Array) -> Int64Array:
     """Those of the ascending ``keys`` that are no edges."""
     place = np.searchsorted(edges_E, keys)
-    return keys[(place == len(edges_E)) | (edges_E[np.minimum(place, len(edges_E) - 1)] != keys)]
+    unconnected: Int64Array = keys[edges_E[np.minimum(place, len(edges_E) - 1)] != keys]
+    return unconnected
 
 
 def _hard_round(

@@ -190,7 +190,9 @@ def train(
 def evaluate(
     embeddings: EmbeddingsPath,
     bundle: Annotated[Path | None, typer.Option(help="The graph's bundle; default: the one trained on.")] = None,
-    task: Annotated[Task, typer.Option(help="nodes: classify them. links: tell held-out edges from none.")] = Task.NODES,
+    task: Annotated[
+        Task, typer.Option(help="nodes: classify them. links: tell held-out edges from none.")
+    ] = Task.NODES,
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
