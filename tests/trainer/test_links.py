@@ -12,7 +12,7 @@ import pytest
 import torch
 from labelled_bundles import make_labelled_bundle, new_encoder, write_embeddings
 from safetensors.torch import save_file
-from training_bundles import dense, diffusion, make_bundle, settings_document
+from training_bundles import dense, diffusion, make_bundle
 
 from preprocessing.bundle import Bundle
 from preprocessing.edge_split import split_edges
@@ -233,12 +233,7 @@ def test_links_of_cora(tmp_path: Path, real_data: Path) -> None:
     ingest({"out": tmp_path / "bundle", "settings": {"source": source}}, Emitter("ingest"))
     bundle = split(Bundle(tmp_path / "bundle"), tmp_path / "split")
     preprocess({"bundle": bundle.path, "settings": {"threads": 1, "ppr": {"top_k": 2}}}, Emitter("preprocess"))
-    settings = settings_document(
-        encoder={"layers": [64, 32], "predictor_hidden": 32},
-        anchors={"num_global": 128, "num_local": 2},
-        run={"epochs": 40, "checkpoint_every": 40},
-        batch={"mode": "full"},
-    )
+    settings = {"preset": "cora", "encoder": {"layers": [128, 64], "predictor_hidden": 64}, "run": {"epochs": 30}}
     train({"bundle": bundle.path, "out": tmp_path / "emb", "work": tmp_path / "w", "settings": settings}, Emitter("t"))
     report, _ = run(bundle, tmp_path / "emb", task="links", steps=100)
     last, common = report["links"]["rgrl"]["last"], report["links"]["baselines"]["common_neighbors"]

@@ -39,7 +39,8 @@ def feature_cosines(features: FeatureStore, pairs_P2: Int64Array) -> Float64Arra
 
 
 def _over_shared(graph: Topology, weight_N: Float64Array, pairs_P2: Int64Array) -> Float64Array:
-    sums_P: Float64Array = _shared(read_only(graph.indptr), read_only(graph.indices), weight_N, pairs_P2)
+    indptr, indices = read_only(graph.indptr), read_only(graph.indices)
+    sums_P: Float64Array = _shared(indptr, indices, weight_N, np.ascontiguousarray(pairs_P2))
     return sums_P
 
 
