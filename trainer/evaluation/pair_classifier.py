@@ -20,7 +20,7 @@ from trainer.settings import EvaluateSettings, LinkSettings
 
 __all__ = ["PairClassifier", "pair_features"]
 
-CHUNK_BYTES = 32 << 20
+CHUNK_BYTES = 4 << 20
 HELD_BYTES = 512 << 20
 """Features of training pairs up to this size are computed once, larger ones in every step."""
 
