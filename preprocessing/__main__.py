@@ -1,4 +1,4 @@
-"""``python -m preprocessing ingest|preprocess|generate SPEC.json``: a stage as a process of its own."""
+"""``python -m preprocessing ingest|preprocess|generate|split-edges SPEC.json``: a stage as a process of its own."""
 
 from __future__ import annotations
 
@@ -30,5 +30,13 @@ def _generate(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     return generate(spec, emitter)
 
 
+def _split_edges(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
+    from preprocessing.edge_split import split_edges
+
+    return split_edges(spec, emitter)
+
+
+STAGES = {"ingest": _ingest, "preprocess": _preprocess, "generate": _generate, "split-edges": _split_edges}
+
 if __name__ == "__main__":
-    sys.exit(run_stage({"ingest": _ingest, "preprocess": _preprocess, "generate": _generate}, sys.argv[1:]))
+    sys.exit(run_stage(STAGES, sys.argv[1:]))

@@ -48,6 +48,16 @@ class Topology:
     indices: IntArray
     weights: Float32Array | None = None
 
+    @classmethod
+    def open(cls, directory: Path) -> Topology:
+        """The arrays in ``directory``, memory-mapped; ``ArtifactError`` when one is absent or damaged."""
+        weights = directory / "weights.npy"
+        return cls(
+            _array(directory / "indptr.npy"),
+            _array(directory / "indices.npy"),
+            _array(weights) if weights.exists() else None,
+        )
+
     @property
     def num_nodes(self) -> int:
         """N, isolated nodes among them."""
@@ -157,13 +167,13 @@ class Bundle:
     @cached_property
     def topology(self) -> Topology:
         """The adjacency that messages follow, by the direction policy of ingest."""
-        return self._topology(self.path / "topology")
+        return Topology.open(self.path / "topology")
 
     @cached_property
     def symmetric(self) -> Topology:
         """The undirected adjacency: degrees, PPR and ``connected`` are meant on it."""
         directory = self.path / "topology" / "symmetric"
-        return self._topology(directory) if directory.is_dir() else self.topology
+        return Topology.open(directory) if directory.is_dir() else self.topology
 
     @property
     def relations(self) -> tuple[str, ...]:
@@ -179,7 +189,7 @@ class Bundle:
                 expected="one of " + ", ".join(self.relations) if self.relations else "a bundle of several relations",
                 where=str(self.path),
             )
-        return self._topology(self.path / "topology" / name)
+        return Topology.open(self.path / "topology" / name)
 
     @cached_property
     def features(self) -> DenseFeatures | SparseFeatures | None:
@@ -189,12 +199,12 @@ class Bundle:
             case "none":
                 return None
             case "dense":
-                return DenseFeatures(self._array(directory / "dense.npy"))
+                return DenseFeatures(_array(directory / "dense.npy"))
             case _:
                 return SparseFeatures(
-                    self._array(directory / "indptr.npy"),
-                    self._array(directory / "indices.npy"),
-                    self._array(directory / "values.npy"),
+                    _array(directory / "indptr.npy"),
+                    _array(directory / "indices.npy"),
+                    _array(directory / "values.npy"),
                     (self.num_nodes, int(self.manifest["features"]["columns"])),
                 )
 
@@ -261,22 +271,15 @@ class Bundle:
             error.remedy = f"rgrl preprocess {self.path}"
             raise
 
-    def _topology(self, directory: Path) -> Topology:
-        weights = directory / "weights.npy"
-        return Topology(
-            self._array(directory / "indptr.npy"),
-            self._array(directory / "indices.npy"),
-            self._array(weights) if weights.exists() else None,
-        )
 
-    def _array(self, file: Path) -> npt.NDArray[Any]:
-        try:
-            array: npt.NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise ArtifactError(
-                f"the array cannot be read ({error})", where=str(file), remedy="make the bundle again"
-            ) from error
-        return array
+def _array(file: Path) -> npt.NDArray[Any]:
+    try:
+        array: npt.NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(
+            f"the array cannot be read ({error})", where=str(file), remedy="make the bundle again"
+        ) from error
+    return array
 
 
 def _natural(name: str) -> tuple[int, int, str]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from numba import njit, types
 
@@ -24,6 +23,7 @@ from preprocessing.artifact import build, fingerprint, finished
 from preprocessing.errors import UsageError
 from preprocessing.parts import fixed_lists, part_name, part_ranges, write_part
 from preprocessing.settings import GenerateSettings, Settings
+from preprocessing.splitmix import State, uniform
 from preprocessing.stage import Emitter
 
 __all__ = ["generate"]
@@ -147,21 +147,6 @@ def _named(ids: Ids, nodes: Int64Array) -> Int64Array:
     return names
 
 
-@njit([types.uint64(types.uint64[::1])], nogil=True, cache=True)
-def _next(state: npt.NDArray[np.uint64]) -> np.uint64:
-    """SplitMix64 (Steele et al., 2014)."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z: np.uint64 = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@njit([_F8(types.uint64[::1])], nogil=True, cache=True)
-def _uniform(state: npt.NDArray[np.uint64]) -> float:
-    return float(np.float64(_next(state) >> np.uint64(11)) * 2.0**-53)
-
-
 @njit([types.void(_I8[:, ::1], _IDS, types.uint64, _F8, _F8, _F8)], nogil=True, cache=True)
 def _rmat(ends: Int64Array, ids: Ids, seed: np.uint64, a: float, b: float, c: float) -> None:
     """A quadrant a bit of the two ends; an edge that leaves 0..N−1 is drawn again."""
@@ -170,7 +155,7 @@ def _rmat(ends: Int64Array, ids: Ids, seed: np.uint64, a: float, b: float, c: fl
         while True:
             source, target, bit = 0, 0, ids.mask
             while bit > 0:
-                u = _uniform(state)
+                u = uniform(state)
                 source = 2 * source + (u >= a + b)
                 target = 2 * target + ((a <= u < a + b) or u >= a + b + c)
                 bit >>= 1
@@ -180,9 +165,9 @@ def _rmat(ends: Int64Array, ids: Ids, seed: np.uint64, a: float, b: float, c: fl
 
 
 @njit([_I8(types.uint64[::1], _I8, _I8)], nogil=True, cache=True)
-def _member(state: npt.NDArray[np.uint64], first: int, size: int) -> int:
+def _member(state: State, first: int, size: int) -> int:
     """A node of the community that starts at ``first``, by propensity: the inverse of r^(1−TAIL)."""
-    return first + int(size * _uniform(state) ** (1 / (1 - TAIL)))
+    return first + int(size * uniform(state) ** (1 / (1 - TAIL)))
 
 
 @njit([types.void(_I8[:, ::1], _IDS, types.uint64, _I8, _F8)], nogil=True, cache=True)
@@ -191,7 +176,7 @@ def _blocks(ends: Int64Array, ids: Ids, seed: np.uint64, size: int, mixing: floa
     state = np.full(1, seed, dtype=np.uint64)
     for edge in range(len(ends)):
         for side in range(2):
-            if side == 0 or _uniform(state) < mixing:
+            if side == 0 or uniform(state) < mixing:
                 # By a node, so that a smaller community gets a smaller share.
-                first = int(ids.nodes * _uniform(state)) // size * size
+                first = int(ids.nodes * uniform(state)) // size * size
             ends[edge, side] = _name(ids, _member(state, first, min(size, ids.nodes - first)))

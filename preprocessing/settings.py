@@ -11,6 +11,7 @@ __all__ = [
     "PYG_DATASETS",
     "RELATION_NAME",
     "DegreeWeightSettings",
+    "EdgeSplitSettings",
     "GenerateSettings",
     "GraphSettings",
     "IngestSettings",
@@ -228,6 +229,21 @@ class PreviousSettings(Settings):
     tolerance: float = Field(
         1e-4, ge=0, le=1, description="A row is kept when no entry of it can have moved by more than this."
     )
+
+
+class EdgeSplitSettings(Settings):
+    """Which edges are held out for link prediction; what train and validation leave is for the test."""
+
+    train_share: float = Field(0.5, gt=0, lt=1)
+    validation_share: float = Field(0.2, gt=0, lt=1)
+    seed: int = Field(0, ge=0, le=2**63 - 1)
+    threads: int | None = Field(None, ge=1, le=1024, description="Default: all cores; the result is the same.")
+
+    @model_validator(mode="after")
+    def _some_left_for_test(self) -> EdgeSplitSettings:
+        if self.train_share + self.validation_share >= 1:
+            raise ValueError("train_share and validation_share leave nothing to test on")
+        return self
 
 
 class GenerateSettings(Settings):

@@ -17,7 +17,7 @@ from service.cli.output import fail, print_facts, print_json
 if TYPE_CHECKING:
     from service.jobs.stages import StageOutcome
 
-__all__ = ["evaluate", "export", "generate", "index", "ingest", "preprocess", "train"]
+__all__ = ["evaluate", "export", "generate", "index", "ingest", "preprocess", "split_edges", "train"]
 
 
 class Precision(StrEnum):
@@ -31,6 +31,7 @@ class Task(StrEnum):
     """What embeddings are evaluated on."""
 
     NODES = "nodes"
+    LINKS = "links"
 
 
 class Kind(StrEnum):
@@ -146,6 +147,20 @@ def preprocess(
     _run("preprocess", spec, as_json)
 
 
+def split_edges(
+    bundle: BundlePath,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The bundle of training edges to make.")],
+    set_: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hold edges out for link prediction, with as many pairs that no edge connects: random ones, and near ones."""
+    from preprocessing.settings import EdgeSplitSettings
+
+    settings = validated(EdgeSplitSettings, assign({}, set_ or []))
+    spec = {"bundle": str(bundle.absolute()), "out": str(out.absolute()), "settings": settings.model_dump()}
+    _run("split-edges", spec, as_json)
+
+
 def train(
     bundle: BundlePath,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The embedding set to make.")],
@@ -175,15 +190,17 @@ def train(
 def evaluate(
     embeddings: EmbeddingsPath,
     bundle: Annotated[Path | None, typer.Option(help="The graph's bundle; default: the one trained on.")] = None,
-    task: Annotated[Task, typer.Option(help="nodes: classify nodes with a linear probe.")] = Task.NODES,
+    task: Annotated[
+        Task, typer.Option(help="nodes: classify them. links: tell held-out edges from none.")
+    ] = Task.NODES,
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure an embedding set beside raw features, smoothed features and a random encoder."""
+    """Measure an embedding set beside what costs no training; links want a bundle of split-edges."""
     from preprocessing.artifact import read_manifest
     from trainer.settings import EvaluateSettings
 
-    settings = validated({Task.NODES: EvaluateSettings}[task], assign({}, set_ or []))
+    settings = validated(EvaluateSettings, assign({"task": task.value}, set_ or []))
     trained_on = bundle or Path(read_manifest(embeddings, "embedding_set")["bundle"]["path"])
     spec = {
         "bundle": str(trained_on.absolute()),

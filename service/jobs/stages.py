@@ -28,6 +28,7 @@ _PACKAGES: Mapping[str, str] = {
     "ingest": "preprocessing",
     "preprocess": "preprocessing",
     "generate": "preprocessing",
+    "split-edges": "preprocessing",
     "train": "trainer",
     "evaluate": "trainer",
     "export": "trainer",

@@ -151,6 +151,11 @@ def test_ingest_says_what_it_made(tmp_path: Path, rgrl: Callable[..., tuple[int,
         (["preprocess", "b", "--num-workers", "-1"], ["num_workers", "greater than or equal to 0"]),
         (["preprocess", "b", "--from", "a", "--tolerance", "-1"], ["tolerance", "greater than or equal to 0"]),
         (["preprocess", "b", "--tolerance", "1e-3"], ["--tolerance", "--from"]),
+        (["split-edges", "b", "o", "--set", "train_share=0.8"], ["train_share and validation_share"]),
+        (
+            ["evaluate", "e", "--bundle", "b", "--task", "links", "--set", "links.features=sum"],
+            ["links.features", "l2"],
+        ),
         (["index", "e", "--set", "links=1"], ["links", "greater than or equal to 4"]),
         (["ingest", "--edges", "e", "--npz", "n", "o"], ["one graph", "--edges --npz"]),
         (["ingest", "--npz", "n", "--label", "y", "o"], ["--label", "--npz"]),
@@ -170,7 +175,7 @@ def test_bad_usage_ends_with_2_and_names_the_option(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["train"], ["nonsense"], ["evaluate", "e", "--task", "links"], ["serve", "--port", "x"]]
+    "arguments", [["train"], ["nonsense"], ["evaluate", "e", "--task", "edges"], ["serve", "--port", "x"]]
 )
 def test_what_is_no_command_ends_with_2(arguments: list[str], rgrl: Callable[..., tuple[int, str, str]]) -> None:
     assert rgrl(*arguments)[0] == 2

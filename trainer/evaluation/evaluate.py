@@ -5,53 +5,53 @@
     schema_version, created_at
     bundle           {path, content_hash}
     epochs           of training
-    notes            [what could not be measured, or should be known, in words]
-    probe            null without usable labels, else
+    notes            [what could not be measured of the nodes, or should be known, in words]
+    probe            null without usable labels or before task ``nodes``, else
       protocol       {task, classifier, optimizer, lr, steps, splits, seed, nodes {train, validation, test}, classes}
       rgrl           {last, best_validation}   best_validation is null for a run that kept no snapshots
       snapshots      [score, by epoch, the last among them]
       baselines      {raw_features, ppr_smoothed, random_encoder}   null each where it cannot be had
     degree_buckets   [{min_degree, max_degree, nodes, error_rate}] of the last epoch's probe
+    links            null before task ``links``, else
+      protocol       {task, classifier, features, normalize, optimizer, lr, steps, seed, split, pairs}   the last two
+                     as the bundle's manifest has them: settings, and {part: {edges, random, hard}}
+      rgrl           {last, best_validation}   the same; the best epoch is one for each kind of negatives
+      snapshots      [{epoch, random, hard}, by epoch]
+      baselines      {raw_features, common_neighbors, adamic_adar, random_encoder}   {random, hard} each
+      notes          [in words]
     collapse         the fields of ``CollapseFigures``
     losses           [{epoch, step, loss, …}], the training curve in at most 1,000 points, with the objective's parts
 
-A score is ``{val_mean, val_std, test_mean, test_std}``, accuracies as fractions of 1, with the ``epoch`` where it is a
-training run's.
+A score of nodes is ``{val_mean, val_std, test_mean, test_std}``, accuracies as fractions of 1, with the ``epoch`` where
+it is a training run's. A score of links is ``{val_auc, val_ap, test_auc, test_ap}`` for each kind of negatives, null
+where a part has none. One task leaves in the report what an evaluation of the other has found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from preprocessing.artifact import write_json
-from preprocessing.bundle import Bundle, Labels
-from preprocessing.errors import ArtifactError, UsageError
+from preprocessing.bundle import Bundle
+from preprocessing.errors import UsageError
+from preprocessing.link_table import NEGATIVES
 from preprocessing.settings import Settings
 from preprocessing.stage import Emitter
-from trainer.embedding_set import EmbeddingSet, Snapshot
-from trainer.evaluation.baselines import PprSmoothed, random_encoder
+from trainer.embedding_set import EmbeddingSet
 from trainer.evaluation.collapse import collapse_figures
-from trainer.evaluation.degree_bias import degree_buckets
-from trainer.evaluation.probe import ArrayRows, ProbeResult, RowReader, Splits, draw_splits, probe
-from trainer.features import FeatureStore, load_features
-from trainer.inference import embed, scratch
+from trainer.evaluation.links import link_report
+from trainer.evaluation.nodes import node_report
+from trainer.evaluation.run_vectors import RunVectors
 from trainer.settings import EvaluateSettings
 
 __all__ = ["REPORT_SCHEMA_VERSION", "EvaluateSpec", "evaluate"]
 
 REPORT = "report.json"
 REPORT_SCHEMA_VERSION = 1
-SELECTION_NOTE = (
-    "the epoch with the best mean validation accuracy, as the paper selects it: the choice reads labels, "
-    "which a user without labels does not have"
-)
 
 
 class EvaluateSpec(Settings):
@@ -82,151 +82,32 @@ def evaluate(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     if collapse.collapsed:
         emitter.warning("collapsed", f"the embeddings carry next to no information ({collapse.rule})")
     training = embeddings.manifest["training"]
-    notes: list[str] = []
+    run = RunVectors(bundle, embeddings)
+    if request.settings.task == "links":
+        found = {"links": link_report(run, request.settings, emitter)}
+    else:
+        found = node_report(run, request.settings, emitter)
     report: dict[str, Any] = {
         "schema_version": REPORT_SCHEMA_VERSION,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "bundle": {"path": str(bundle.path.absolute()), "content_hash": bundle.content_hash},
         "epochs": training["epochs"],
-        "notes": notes,
-        "probe": None,
-        "degree_buckets": [],
+        **_found_before(embeddings.path / REPORT),
+        **found,
         "collapse": collapse.as_dict(),
         "losses": training.get("losses", []),
     }
-    task = _task(bundle.labels, request.settings, notes)
-    if task is not None:
-        report |= _Probing(bundle, embeddings, request.settings, task, notes, emitter).run()
     write_json(embeddings.path / REPORT, report)
     return _summary(embeddings.path / REPORT, report)
 
 
-@dataclass(frozen=True)
-class _Task:
-    """Labels that a probe can be trained and tested on."""
-
-    labels: Labels
-    splits: Splits
-
-
-def _task(labels: Labels | None, settings: EvaluateSettings, notes: list[str]) -> _Task | None:
-    """The probe's task, or None and a note why there is none."""
-    labelled = np.flatnonzero(labels.codes >= 0) if labels is not None else np.empty(0, dtype=np.int64)
-    if labels is None or len(labelled) == 0:
-        notes.append("no probe: the bundle has no labels")
-        return None
-    if len(labels.names) == 1:
-        notes.append(f"no probe: every label is the same, {labels.names[0]!r}")
-        return None
-    splits = draw_splits(labelled, settings)
-    if 0 in (splits.train.shape[1], splits.validation.shape[1], splits.test.shape[1]):
-        notes.append(f"no probe: {len(labelled)} labelled nodes are too few to train, validate and test on")
-        return None
-    counts = np.bincount(labels.codes[labelled], minlength=len(labels.names))
-    rare = [f"{labels.names[c]!r} ({counts[c]})" for c in np.flatnonzero(counts * settings.train_share < 1)]
-    if rare:
-        notes.append("classes with less than one training node a split to expect: " + ", ".join(rare))
-    return _Task(labels, splits)
-
-
-@dataclass
-class _Probing:
-    """The probes of one evaluation: the embeddings, the run's snapshots, and the baselines."""
-
-    bundle: Bundle
-    embeddings: EmbeddingSet
-    settings: EvaluateSettings
-    task: _Task
-    notes: list[str]
-    emitter: Emitter
-    device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
-    done: int = 0
-
-    def run(self) -> dict[str, Any]:
-        """The report's ``probe`` and ``degree_buckets``."""
-        last_epoch = int(self.embeddings.manifest["training"]["epochs"])
-        snapshots = [s for s in self.embeddings.snapshots if s.epoch != last_epoch] if self.settings.snapshots else []
-        features = load_features(self.bundle, self.embeddings.feature_settings)
-        baselines = self._baselines(features) if self.settings.baselines else {}
-        total = 1 + len(snapshots) + sum(make is not None for make in baselines.values())
-
-        last = self._probe(ArrayRows(self.embeddings.vectors), total)
-        curve = [{"epoch": s.epoch, **self._probe(self._embedded(s, features), total).summary()} for s in snapshots] + [
-            {"epoch": last_epoch, **last.summary()}
-        ]
-        best = max(curve, key=lambda score: score["val_mean"])
-        return {
-            "probe": {
-                "protocol": self._protocol(),
-                "rgrl": {
-                    "last": curve[-1],
-                    "best_validation": {**best, "note": SELECTION_NOTE} if snapshots else None,
-                },
-                "snapshots": curve,
-                "baselines": {
-                    name: None if make is None else self._probe(make(), total).summary()
-                    for name, make in baselines.items()
-                },
-            },
-            "degree_buckets": degree_buckets(self.bundle.symmetric.degrees(), last),
-        }
-
-    def _probe(self, reader: RowReader, total: int) -> ProbeResult:
-        result = probe(reader, self.task.labels.codes, self.task.splits, self.settings, self.device)
-        self.done += 1
-        self.emitter.progress(self.done, total, "probes")
-        return result
-
-    def _embedded(self, snapshot: Snapshot, features: FeatureStore) -> ArrayRows:
-        vectors_ND = scratch(self.embeddings.vectors.shape, self.embeddings.path)
-        embed(
-            self.embeddings.encoder(snapshot),
-            features,
-            self.bundle.topology,
-            vectors_ND,
-            directory=self.embeddings.path,
-            device=self.device,
-        )
-        return ArrayRows(vectors_ND)
-
-    def _baselines(self, features: FeatureStore) -> dict[str, Callable[[], RowReader] | None]:
-        """How to make each baseline's vectors when its turn comes; None, and a note, where that is not possible."""
-        makers: dict[str, Callable[[], RowReader] | None] = {
-            "raw_features": lambda: features,
-            "ppr_smoothed": None,
-            "random_encoder": lambda: random_encoder(
-                self.bundle, features, self.embeddings, self.embeddings.path, self.device
-            ),
-        }
-        if self.bundle.features is None:
-            makers["raw_features"] = None
-            self.notes.append("no feature baselines: the graph has no node features of its own")
-            return makers
-        try:
-            ppr = self.bundle.ppr()
-        except ArtifactError as error:
-            self.notes.append(f"no PPR-smoothed baseline: {error.problem}")
-        else:
-            makers["ppr_smoothed"] = lambda: PprSmoothed(features, ppr)
-        return makers
-
-    def _protocol(self) -> dict[str, Any]:
-        splits = self.task.splits
-        return {
-            "task": "node classification",
-            "classifier": "linear, cross entropy, full batch",
-            "optimizer": "adam",
-            "lr": self.settings.lr,
-            "steps": self.settings.steps,
-            "splits": self.settings.splits,
-            "seed": self.settings.seed,
-            "nodes": {
-                "train": splits.train.shape[1],
-                "validation": splits.validation.shape[1],
-                "test": splits.test.shape[1],
-            },
-            "classes": len(self.task.labels.names),
-        }
+def _found_before(path: Path) -> dict[str, Any]:
+    """What earlier evaluations of these embeddings wrote of each task."""
+    empty: dict[str, Any] = {"notes": [], "probe": None, "degree_buckets": [], "links": None}
+    report = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if report.get("schema_version") != REPORT_SCHEMA_VERSION:
+        return empty
+    return {name: report.get(name, nothing) for name, nothing in empty.items()}
 
 
 def _summary(path: Path, report: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,10 +115,17 @@ def _summary(path: Path, report: Mapping[str, Any]) -> dict[str, Any]:
         "report": str(path),
         "effective_rank": report["collapse"]["effective_rank"],
         "collapsed": report["collapse"]["collapsed"],
-        "notes": report["notes"],
+        "notes": report["notes"] + (report["links"] or {"notes": []})["notes"],
         "test_accuracy": None,
+        "test_auc": None,
     }
     if report["probe"] is not None:
         scores = {"rgrl": report["probe"]["rgrl"]["last"], **report["probe"]["baselines"]}
         summary["test_accuracy"] = {name: score and score["test_mean"] for name, score in scores.items()}
+    if report["links"] is not None:
+        scores = {"rgrl": report["links"]["rgrl"]["last"], **report["links"]["baselines"]}
+        summary["test_auc"] = {
+            kind: {name: score and score[kind] and score[kind]["test_auc"] for name, score in scores.items()}
+            for kind in NEGATIVES
+        }
     return summary

@@ -5,7 +5,7 @@ It imports neither torch nor ray, so the service can check a job with it.
 
 from __future__ import annotations
 
-from trainer.settings.evaluation import EvaluateSettings
+from trainer.settings.evaluation import EvaluateSettings, LinkSettings
 from trainer.settings.presets import PRESETS, resolve_preset
 from trainer.settings.training import (
     AnchorSettings,
@@ -27,6 +27,7 @@ __all__ = [
     "EncoderSettings",
     "EvaluateSettings",
     "FeatureSettings",
+    "LinkSettings",
     "LossSettings",
     "OptimizerSettings",
     "RunSettings",

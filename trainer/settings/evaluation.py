@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from preprocessing.settings import Settings
 
-__all__ = ["EvaluateSettings"]
+__all__ = ["EvaluateSettings", "LinkSettings"]
+
+
+class LinkSettings(Settings):
+    """What the classifier of pairs sees of two vectors z_u, z_v."""
+
+    features: Literal["hadamard", "concat", "l1", "l2"] = Field(
+        "hadamard",
+        description="z_u ⊙ z_v, both one after the other, |z_u − z_v|, or (z_u − z_v)², as node2vec compares them.",
+    )
+    normalize: bool = Field(True, description="Scale vectors to length 1 first.")
 
 
 class EvaluateSettings(Settings):
-    """The linear probe of METHOD: random splits, logistic regression on frozen embeddings, and its baselines."""
+    """The linear classifiers of the paper on frozen embeddings, and their baselines.
 
-    splits: int = Field(20, ge=1, le=1000)
-    train_share: float = Field(0.1, gt=0, lt=1)
-    validation_share: float = Field(0.1, gt=0, lt=1)
+    Task `nodes`: a class for every node, over random splits. Task `links`: edges against pairs that no edge connects,
+    on a bundle of split-edges.
+    """
+
+    task: Literal["nodes", "links"] = "nodes"
+    splits: int = Field(20, ge=1, le=1000, description="Of labelled nodes.")
+    train_share: float = Field(0.1, gt=0, lt=1, description="Of labelled nodes.")
+    validation_share: float = Field(0.1, gt=0, lt=1, description="Of labelled nodes.")
+    links: LinkSettings = LinkSettings()
     steps: int = Field(100, ge=1)
     lr: float = Field(0.01, gt=0)
     seed: int = Field(0, ge=0, lt=2**31)
     baselines: bool = True
-    snapshots: bool = Field(True, description="Probe the run's snapshots too, and report the best-validation epoch.")
+    snapshots: bool = Field(True, description="Measure the run's snapshots too, and report the best-validation epoch.")
 
     @model_validator(mode="after")
     def _some_left_for_test(self) -> EvaluateSettings:

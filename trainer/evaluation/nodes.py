@@ -1,0 +1,148 @@
+"""Task ``nodes`` of an evaluation: a linear probe of the labels, of the run's vectors and of the baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from preprocessing.bundle import Labels
+from preprocessing.errors import ArtifactError
+from preprocessing.stage import Emitter
+from trainer.evaluation.baselines import PprSmoothed
+from trainer.evaluation.degree_bias import degree_buckets
+from trainer.evaluation.probe import ProbeResult, RowReader, Splits, draw_splits, probe
+from trainer.evaluation.run_vectors import RunVectors
+from trainer.settings import EvaluateSettings
+
+__all__ = ["node_report"]
+
+SELECTION_NOTE = (
+    "the epoch with the best mean validation accuracy, as the paper selects it: the choice reads labels, "
+    "which a user without labels does not have"
+)
+
+
+def node_report(run: RunVectors, settings: EvaluateSettings, emitter: Emitter) -> dict[str, Any]:
+    """The report's ``probe``, ``degree_buckets`` and ``notes``; without labels of use there is no probe."""
+    notes: list[str] = []
+    task = _task(run.bundle.labels, settings, notes)
+    probed = (
+        {"probe": None, "degree_buckets": []}
+        if task is None
+        else _Probing(run, settings, task, notes, emitter).report()
+    )
+    return probed | {"notes": notes}
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Labels that a probe can be trained and tested on."""
+
+    labels: Labels
+    splits: Splits
+
+
+def _task(labels: Labels | None, settings: EvaluateSettings, notes: list[str]) -> _Task | None:
+    """The probe's task, or None and a note why there is none."""
+    labelled = np.flatnonzero(labels.codes >= 0) if labels is not None else np.empty(0, dtype=np.int64)
+    if labels is None or len(labelled) == 0:
+        notes.append("no probe: the bundle has no labels")
+        return None
+    if len(labels.names) == 1:
+        notes.append(f"no probe: every label is the same, {labels.names[0]!r}")
+        return None
+    splits = draw_splits(labelled, settings)
+    if 0 in (splits.train.shape[1], splits.validation.shape[1], splits.test.shape[1]):
+        notes.append(f"no probe: {len(labelled)} labelled nodes are too few to train, validate and test on")
+        return None
+    counts = np.bincount(labels.codes[labelled], minlength=len(labels.names))
+    rare = [f"{labels.names[c]!r} ({counts[c]})" for c in np.flatnonzero(counts * settings.train_share < 1)]
+    if rare:
+        notes.append("classes with less than one training node a split to expect: " + ", ".join(rare))
+    return _Task(labels, splits)
+
+
+@dataclass
+class _Probing:
+    """The probes of one evaluation: the embeddings, the run's snapshots, and the baselines."""
+
+    run: RunVectors
+    settings: EvaluateSettings
+    task: _Task
+    notes: list[str]
+    emitter: Emitter
+    done: int = 0
+
+    def report(self) -> dict[str, Any]:
+        """The report's ``probe`` and ``degree_buckets``."""
+        snapshots = self.run.snapshots if self.settings.snapshots else []
+        baselines = self._baselines() if self.settings.baselines else {}
+        total = 1 + len(snapshots) + sum(make is not None for make in baselines.values())
+
+        last = self._probe(self.run.last, total)
+        curve = [{"epoch": s.epoch, **self._probe(self.run.at(s), total).summary()} for s in snapshots] + [
+            {"epoch": self.run.last_epoch, **last.summary()}
+        ]
+        best = max(curve, key=lambda score: score["val_mean"])
+        return {
+            "probe": {
+                "protocol": self._protocol(),
+                "rgrl": {
+                    "last": curve[-1],
+                    "best_validation": {**best, "note": SELECTION_NOTE} if snapshots else None,
+                },
+                "snapshots": curve,
+                "baselines": {
+                    name: None if make is None else self._probe(make(), total).summary()
+                    for name, make in baselines.items()
+                },
+            },
+            "degree_buckets": degree_buckets(self.run.bundle.symmetric.degrees(), last),
+        }
+
+    def _probe(self, reader: RowReader, total: int) -> ProbeResult:
+        result = probe(reader, self.task.labels.codes, self.task.splits, self.settings, self.run.device)
+        self.done += 1
+        self.emitter.progress(self.done, total, "probes")
+        return result
+
+    def _baselines(self) -> dict[str, Callable[[], RowReader] | None]:
+        """How to make each baseline's vectors when its turn comes; None, and a note, where that is not possible."""
+        bundle, features = self.run.bundle, self.run.features
+        makers: dict[str, Callable[[], RowReader] | None] = {
+            "raw_features": lambda: features,
+            "ppr_smoothed": None,
+            "random_encoder": self.run.untrained,
+        }
+        if bundle.features is None:
+            makers["raw_features"] = None
+            self.notes.append("no feature baselines: the graph has no node features of its own")
+            return makers
+        try:
+            ppr = bundle.ppr()
+        except ArtifactError as error:
+            self.notes.append(f"no PPR-smoothed baseline: {error.problem}")
+        else:
+            makers["ppr_smoothed"] = lambda: PprSmoothed(features, ppr)
+        return makers
+
+    def _protocol(self) -> dict[str, Any]:
+        splits = self.task.splits
+        return {
+            "task": "node classification",
+            "classifier": "linear, cross entropy, full batch",
+            "optimizer": "adam",
+            "lr": self.settings.lr,
+            "steps": self.settings.steps,
+            "splits": self.settings.splits,
+            "seed": self.settings.seed,
+            "nodes": {
+                "train": splits.train.shape[1],
+                "validation": splits.validation.shape[1],
+                "test": splits.test.shape[1],
+            },
+            "classes": len(self.task.labels.names),
+        }
