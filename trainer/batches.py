@@ -17,9 +17,10 @@ import torch
 
 from preprocessing.array_types import Int64Array
 from preprocessing.bundle import Bundle
-from trainer.adjacency import Adjacency, GraphAdjacency, SampledAdjacency
+from trainer.adjacency import Adjacency
 from trainer.anchors import Anchors
 from trainer.augment import two_views
+from trainer.encoders import ENCODERS
 from trainer.features import FeatureStore
 from trainer.objectives import AnchorSet, Step
 from trainer.randomness import Draw, Purpose
@@ -74,7 +75,7 @@ class FullBatch:
         self._settings = settings
         self._device = device
         self._features = store.all(device)
-        self._adjacency = GraphAdjacency(bundle.topology, device)
+        self._adjacency = ENCODERS[settings.encoder.kind].graph_adjacency(bundle.topology, device)
         self._anchors = Anchors(bundle, settings.anchors)
         self._num_nodes = bundle.num_nodes
         self._num_local = int(self._anchors.valid_NK.any(axis=1).sum())
@@ -147,7 +148,7 @@ class MiniBatch:
         seeds = self._seeds(queries, anchors, locals_QK[valid_QK])
         sample = self._sampler.sample(self._topology, seeds, self._fan_out, own.number(Purpose.NEIGHBORS))
         degree_n = self._topology.indptr[sample.nodes + 1] - self._topology.indptr[sample.nodes]
-        adjacency = SampledAdjacency(sample, degree_n, self._device)
+        adjacency = ENCODERS[self._settings.encoder.kind].sampled_adjacency(sample, degree_n, self._device)
         features = self._store.rows(sample.nodes, self._device)
         position = _Positions(seeds)
         return Step(

@@ -34,11 +34,11 @@ from preprocessing.bundle import Bundle
 from preprocessing.errors import ArtifactError, RgrlError
 from preprocessing.ids import IdMap
 from preprocessing.stage import Emitter
-from trainer.encoders.gcn import GcnEncoder
+from trainer.encoders import Encoder, new_encoder
 from trainer.features import FeatureStore, load_features
 from trainer.inference import embed
 from trainer.launch import uses_cuda
-from trainer.settings import FeatureSettings, TrainSettings
+from trainer.settings import EncoderSettings, FeatureSettings, TrainSettings
 
 __all__ = ["EMBEDDING_SET", "EmbeddingSet", "Snapshot", "write"]
 
@@ -90,12 +90,12 @@ class EmbeddingSet:
         files = sorted((self.path / "snapshots").glob("epoch-*.safetensors"))
         return sorted((Snapshot(int(file.stem.removeprefix("epoch-")), file) for file in files), key=lambda s: s.epoch)
 
-    def new_encoder(self) -> GcnEncoder:
+    def new_encoder(self) -> Encoder:
         """An encoder of the same architecture, freshly initialised from torch's generator."""
         config = self._config
-        return GcnEncoder(config["in_dim"], config["layers"], config["batch_norm_momentum"])
+        return new_encoder(config["in_dim"], EncoderSettings.model_validate(config["encoder"]))
 
-    def encoder(self, snapshot: Snapshot | None = None) -> GcnEncoder:
+    def encoder(self, snapshot: Snapshot | None = None) -> Encoder:
         """The encoder that made the vectors, or as it was at a snapshot, in eval mode."""
         encoder = self.new_encoder()
         encoder.load_state_dict(
@@ -116,7 +116,7 @@ class EmbeddingSet:
 def write(
     out: Path,
     bundle: Bundle,
-    encoder: GcnEncoder,
+    encoder: Encoder,
     settings: TrainSettings,
     training_info: Mapping[str, Any],
     snapshots_dir: Path,
@@ -152,7 +152,7 @@ def write(
 def _infer(
     directory: Path,
     bundle: Bundle,
-    encoder: GcnEncoder,
+    encoder: Encoder,
     features: FeatureStore,
     settings: TrainSettings,
     emitter: Emitter,
@@ -188,15 +188,13 @@ def _tables(ids: IdMap, vectors: FloatArray) -> Iterator[pa.Table]:
         yield pa.table({"id": ids.column(np.arange(first, first + len(part))), "vector": column})
 
 
-def _write_model(directory: Path, encoder: GcnEncoder, in_dim: int, settings: TrainSettings) -> None:
+def _write_model(directory: Path, encoder: Encoder, in_dim: int, settings: TrainSettings) -> None:
     directory.mkdir(exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
     (directory / "encoder.safetensors").write_bytes(serialized(tensors))
     config = {
-        "encoder": "gcn",
         "in_dim": in_dim,
-        "layers": settings.encoder.layers,
-        "batch_norm_momentum": settings.encoder.batch_norm_momentum,
+        "encoder": settings.encoder.model_dump(include={"kind", "layers", "batch_norm_momentum"}),
         "features": settings.features.model_dump(),
     }
     write_json(directory / "config.json", config)

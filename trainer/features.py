@@ -45,6 +45,16 @@ class Features:
         """A view that sees the columns where ``keep_F`` is 1 and zeros elsewhere."""
         return replace(self, scale_F=keep_F if self.scale_F is None else keep_F * self.scale_F)
 
+    def head(self, rows: int) -> Features:
+        """The first nodes, [rows, F]."""
+        if rows == self.shape[0]:
+            return self
+        matrix = self.matrix
+        if isinstance(matrix, Tensor):
+            return replace(self, matrix=matrix[:rows])
+        pattern = matrix.pattern.head(rows, matrix.shape[1])
+        return replace(self, matrix=SparseMatrix(pattern, matrix.values[: pattern.num_entries]))
+
     def __matmul__(self, weight_FD: Tensor) -> Tensor:
         if self.scale_F is not None:
             weight_FD = self.scale_F[:, None] * weight_FD

@@ -19,7 +19,7 @@ from preprocessing.settings import Settings
 from preprocessing.stage import Emitter
 from trainer import checkpoint, curve, embedding_set
 from trainer.batches import batch_mode
-from trainer.encoders.gcn import GcnEncoder
+from trainer.encoders import new_encoder
 from trainer.features import HASHED_COLUMNS, load_features
 from trainer.launch import launch
 from trainer.loop import Job
@@ -59,11 +59,8 @@ def train(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
 def _made(request: TrainSpec, bundle: Bundle, identity: str, emitter: Emitter) -> Mapping[str, Any]:
     final = _trained(request, identity, emitter)
 
-    encoder = GcnEncoder(
-        load_features(bundle, request.settings.features).num_columns,
-        request.settings.encoder.layers,
-        request.settings.encoder.batch_norm_momentum,
-    )
+    in_dim = load_features(bundle, request.settings.features).num_columns
+    encoder = new_encoder(in_dim, request.settings.encoder)
     checkpoint.load_online(final, encoder)
     manifest = embedding_set.write(
         request.out,

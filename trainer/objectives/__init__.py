@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from trainer.encoders import new_encoder
 from trainer.objectives.base import AnchorSet, Objective, Step
 from trainer.objectives.rgrl import RgrlObjective
 from trainer.randomness import Draw, Purpose
@@ -20,4 +21,4 @@ def new_objective(in_dim: int, settings: TrainSettings) -> Objective:
     """Networks whose first weights depend on the seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(Draw(settings.run.seed).number(Purpose.PARAMETERS))
-        return OBJECTIVES[settings.objective](in_dim, settings)
+        return OBJECTIVES[settings.objective](new_encoder(in_dim, settings.encoder), settings)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from trainer.encoders.gcn import GcnEncoder
+from trainer.encoders import Encoder
 from trainer.objectives.base import Objective, Step
 from trainer.settings import TrainSettings
 
@@ -18,11 +18,10 @@ __all__ = ["BootstrapObjective"]
 class BootstrapObjective(Objective):
     """Encoder f_θ and predictor g_θ online, encoder f_ξ as the target (paper, Fig. 3)."""
 
-    def __init__(self, in_dim: int, settings: TrainSettings) -> None:
+    def __init__(self, online: Encoder, settings: TrainSettings) -> None:
         super().__init__()
-        encoder = settings.encoder
-        self.online = GcnEncoder(in_dim, encoder.layers, encoder.batch_norm_momentum)
-        self.predictor = _predictor(encoder.layers[-1], encoder.predictor_hidden)
+        self.online = online
+        self.predictor = _predictor(settings.encoder.layers[-1], settings.encoder.predictor_hidden)
         self.target = copy.deepcopy(self.online).requires_grad_(False)
 
     def predictions(self, step: Step) -> list[Tensor]:

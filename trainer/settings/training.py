@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -30,11 +30,19 @@ class FeatureSettings(Settings):
 
 
 class EncoderSettings(Settings):
-    """GCN → BatchNorm → PReLU, a layer each; the last width is the embedding's."""
+    """Widths of the encoder's layers, the last the embedding's, and what a layer is."""
 
-    layers: list[int] = Field([256, 128], min_length=1, max_length=8)
+    kind: Literal["gcn", "sage_residual", "sage_skip"] = Field(
+        "gcn",
+        description=(
+            "`gcn`: GCN → BatchNorm → PReLU a layer. `sage_*`: mean-pooling GraphSAGE → LayerNorm → PReLU, with "
+            "residual sums between layers (for one large graph, new nodes to come) or skip connections from the input "
+            "(for many graphs)."
+        ),
+    )
+    layers: list[Annotated[int, Field(ge=1)]] = Field([256, 128], min_length=1, max_length=8)
     predictor_hidden: int = Field(512, ge=1)
-    batch_norm_momentum: float = Field(0.01, gt=0, le=1)
+    batch_norm_momentum: float = Field(0.01, gt=0, le=1, description="Of a `gcn`, as is `batch_norm_statistics`.")
     batch_norm_statistics: Literal["batch", "running"] = Field(
         "batch",
         description=(
@@ -43,6 +51,13 @@ class EncoderSettings(Settings):
             "`running`: after the first step, the running ones, which then stay as that step left them."
         ),
     )
+
+    @model_validator(mode="after")
+    def _widths_that_add_up(self) -> EncoderSettings:
+        summed = {"gcn": [], "sage_residual": self.layers, "sage_skip": self.layers[:-1]}[self.kind]
+        if len(set(summed)) > 1:
+            raise ValueError(f"{self.kind} adds layers up, which must be of one width: {summed}")
+        return self
 
 
 class AugmentSettings(Settings):
@@ -127,6 +142,4 @@ class TrainSettings(Settings):
             raise ValueError(f"batch.fan_out has {len(fan_out)} entries for {len(self.encoder.layers)} layers")
         if fan_out is not None and any(n == 0 or n < -1 for n in fan_out):
             raise ValueError("batch.fan_out entries are positive, or -1 for all")
-        if any(width < 1 for width in self.encoder.layers):
-            raise ValueError("encoder.layers are positive widths")
         return self
