@@ -8,22 +8,25 @@ workers, and the same number of steps for each of them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import torch
 
 from preprocessing.array_types import Int64Array
-from preprocessing.bundle import Bundle
-from trainer.adjacency import Adjacency
+from preprocessing.bundle import Bundle, Topology
+from trainer.adjacency import Adjacency, SampledAdjacency
 from trainer.anchors import Anchors
-from trainer.augment import two_views
+from trainer.augment import View, two_views
 from trainer.encoders import ENCODERS
-from trainer.features import FeatureStore
+from trainer.features import Features, FeatureStore
+from trainer.mean_adjacency import MeanSampledAdjacency
 from trainer.objectives import AnchorSet, Step
 from trainer.randomness import Draw, Purpose
+from trainer.relations import view_topologies
 from trainer.sampler import NeighborSampler, NumbaSampler
 from trainer.settings import BatchSettings, TrainSettings
 
@@ -75,7 +78,8 @@ class FullBatch:
         self._settings = settings
         self._device = device
         self._features = store.all(device)
-        self._adjacency = ENCODERS[settings.encoder.kind].graph_adjacency(bundle.topology, device)
+        adjacency = ENCODERS[settings.encoder.kind].graph_adjacency
+        self._adjacencies = [adjacency(topology, device) for topology in view_topologies(bundle, settings.views)]
         self._anchors = Anchors(bundle, settings.anchors)
         self._num_nodes = bundle.num_nodes
         self._num_local = int(self._anchors.valid_NK.any(axis=1).sum())
@@ -86,9 +90,8 @@ class FullBatch:
     def step(self, epoch: int, number: int) -> Step:
         """Views and anchors are the same on every worker."""
         draw = Draw(self._settings.run.seed, epoch, number)
-        views = two_views(self._features, self._drop, self._settings.augment, draw, draw, self._device)
         return Step(
-            views=views,
+            views=self._views(draw),
             queries=self._queries,
             num_queries=self._num_nodes,
             anchors=AnchorSet(
@@ -99,8 +102,18 @@ class FullBatch:
             ),
         )
 
+    def _views(self, draw: Draw) -> Sequence[View]:
+        if self._settings.views == "augmented":
+            return two_views(self._features, self._drop, self._settings.augment, draw, draw, self._device)
+        return self._relation_views
+
+    @cached_property
+    def _relation_views(self) -> list[View]:
+        layers = len(self._settings.encoder.layers)
+        return [View(self._features, [adjacency.normalized()] * layers) for adjacency in self._adjacencies]
+
     def _drop(self, probability: float, generator: torch.Generator) -> list[Adjacency]:
-        return [self._adjacency.dropped(probability, generator)] * len(self._settings.encoder.layers)
+        return [self._adjacencies[0].dropped(probability, generator)] * len(self._settings.encoder.layers)
 
 
 class MiniBatch:
@@ -125,7 +138,7 @@ class MiniBatch:
         self._rank, self._world_size = rank, world_size
         self._device = device
         self._store = store
-        self._topology = bundle.topology
+        self._topologies = view_topologies(bundle, settings.views)
         self._anchors = Anchors(bundle, settings.anchors)
         self._num_nodes = bundle.num_nodes
         self._fan_out = settings.batch.fan_out or [DEFAULT_FAN_OUT] * len(settings.encoder.layers)
@@ -146,13 +159,9 @@ class MiniBatch:
         anchors = self._anchors.draw_global(shared)
         locals_QK, valid_QK = self._anchors.locals_NK[queries], self._anchors.valid_NK[queries]
         seeds = self._seeds(queries, anchors, locals_QK[valid_QK])
-        sample = self._sampler.sample(self._topology, seeds, self._fan_out, own.number(Purpose.NEIGHBORS))
-        degree_n = self._topology.indptr[sample.nodes + 1] - self._topology.indptr[sample.nodes]
-        adjacency = ENCODERS[self._settings.encoder.kind].sampled_adjacency(sample, degree_n, self._device)
-        features = self._store.rows(sample.nodes, self._device)
         position = _Positions(seeds)
         return Step(
-            views=two_views(features, adjacency.dropped, self._settings.augment, shared, own, self._device),
+            views=self._views(seeds, shared, own),
             queries=slice(0, len(queries)),
             num_queries=len(together),
             anchors=AnchorSet(
@@ -169,6 +178,22 @@ class MiniBatch:
             order_N = Draw(self._settings.run.seed, epoch).numpy(Purpose.QUERY_ORDER).permutation(self._num_nodes)
             self._order = epoch, order_N
         return queries_of(self._order[1], number, self._settings.batch.size, self._world_size)
+
+    def _views(self, seeds: Int64Array, shared: Draw, own: Draw) -> Sequence[View]:
+        """Two dropped views of one sampled neighbourhood, or a sampled neighbourhood of each relation."""
+        sampled = [self._sampled(topology, seeds, own) for topology in self._topologies]
+        if self._settings.views == "augmented":
+            ((features, adjacency),) = sampled
+            return two_views(features, adjacency.dropped, self._settings.augment, shared, own, self._device)
+        return [View(features, adjacency.normalized()) for features, adjacency in sampled]
+
+    def _sampled(
+        self, topology: Topology, seeds: Int64Array, own: Draw
+    ) -> tuple[Features, SampledAdjacency | MeanSampledAdjacency]:
+        sample = self._sampler.sample(topology, seeds, self._fan_out, own.number(Purpose.NEIGHBORS))
+        degree_n = topology.indptr[sample.nodes + 1] - topology.indptr[sample.nodes]
+        adjacency = ENCODERS[self._settings.encoder.kind].sampled_adjacency(sample, degree_n, self._device)
+        return self._store.rows(sample.nodes, self._device), adjacency
 
     def _seeds(self, queries: Int64Array, *anchors: Int64Array) -> Int64Array:
         seeds = np.concatenate([queries, np.setdiff1d(np.concatenate(anchors), queries)])

@@ -23,6 +23,7 @@ from trainer.encoders import new_encoder
 from trainer.features import HASHED_COLUMNS, load_features
 from trainer.launch import launch
 from trainer.loop import Job
+from trainer.relations import view_topologies
 from trainer.sampler import NumbaSampler
 from trainer.settings import TrainSettings, resolve_preset
 
@@ -60,7 +61,7 @@ def _made(request: TrainSpec, bundle: Bundle, identity: str, emitter: Emitter) -
     final = _trained(request, identity, emitter)
 
     in_dim = load_features(bundle, request.settings.features).num_columns
-    encoder = new_encoder(in_dim, request.settings.encoder)
+    encoder = new_encoder(in_dim, request.settings.encoder, len(bundle.relations))
     checkpoint.load_online(final, encoder)
     manifest = embedding_set.write(
         request.out,
@@ -102,6 +103,7 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
     if bundle.num_nodes < 2:
         raise InputError("the graph is too small to train on", given=f"{bundle.num_nodes} nodes", expected="2 or more")
     bundle.ppr(settings.anchors.num_local)
+    view_topologies(bundle, settings.views)
     if settings.anchors.num_global >= bundle.num_nodes:
         emitter.warning(
             "anchors_are_all_nodes",

@@ -6,9 +6,9 @@ chunk by chunk, so that all three give the same embeddings.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, cast
 
 from torch import Tensor, nn
 
@@ -16,7 +16,7 @@ from trainer.adjacency import Adjacency, GraphAdjacency, SampledAdjacency
 from trainer.features import Features
 from trainer.mean_adjacency import MeanGraphAdjacency, MeanSampledAdjacency
 
-__all__ = ["Aggregated", "Encoder", "FeatureRows", "State"]
+__all__ = ["Aggregated", "Encoder", "FeatureRows", "RelationEncoders", "State"]
 
 
 class FeatureRows(Protocol):
@@ -58,6 +58,10 @@ class Encoder(nn.Module):
         """How many adjacencies ``forward`` takes."""
         return len(self.layers)
 
+    def relation(self, _number: int) -> Encoder:
+        """The encoder of a multiplex graph's relation: this one for all of them."""
+        return self
+
     def start(self, x_n: FeatureRows) -> State:
         """Some nodes ahead of the first layer."""
         raise NotImplementedError
@@ -85,3 +89,15 @@ class _Head:
 
     def __matmul__(self, weight_FD: Tensor) -> Tensor:
         return self.x.head(self.rows) @ weight_FD
+
+
+class RelationEncoders(nn.Module):
+    """An encoder for each relation of a multiplex graph, in the bundle's order."""
+
+    def __init__(self, encoders: Iterable[Encoder]) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(encoders)
+
+    def relation(self, number: int) -> Encoder:
+        """A relation's own."""
+        return cast(Encoder, self.encoders[number])

@@ -41,7 +41,8 @@ from trainer.evaluation.collapse import collapse_figures
 from trainer.evaluation.degree_bias import degree_buckets
 from trainer.evaluation.probe import ArrayRows, ProbeResult, RowReader, Splits, draw_splits, probe
 from trainer.features import FeatureStore, load_features
-from trainer.inference import embed, scratch
+from trainer.inference import scratch
+from trainer.relations import embed_bundle
 from trainer.settings import EvaluateSettings
 
 __all__ = ["REPORT_SCHEMA_VERSION", "EvaluateSpec", "evaluate"]
@@ -179,10 +180,11 @@ class _Probing:
 
     def _embedded(self, snapshot: Snapshot, features: FeatureStore) -> ArrayRows:
         vectors_ND = scratch(self.embeddings.vectors.shape, self.embeddings.path)
-        embed(
+        embed_bundle(
             self.embeddings.encoder(snapshot),
             features,
-            self.bundle.topology,
+            self.bundle,
+            self.embeddings.views,
             vectors_ND,
             directory=self.embeddings.path,
             device=self.device,

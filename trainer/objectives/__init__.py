@@ -17,8 +17,9 @@ __all__ = ["OBJECTIVES", "AnchorSet", "Objective", "Step", "new_objective"]
 OBJECTIVES: Mapping[str, type[RgrlObjective]] = {"rgrl": RgrlObjective}
 
 
-def new_objective(in_dim: int, settings: TrainSettings) -> Objective:
+def new_objective(in_dim: int, settings: TrainSettings, num_relations: int = 1) -> Objective:
     """Networks whose first weights depend on the seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(Draw(settings.run.seed).number(Purpose.PARAMETERS))
-        return OBJECTIVES[settings.objective](new_encoder(in_dim, settings.encoder), settings)
+        online = new_encoder(in_dim, settings.encoder, num_relations)
+        return OBJECTIVES[settings.objective](online, settings)

@@ -13,7 +13,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from trainer.augment import View
-from trainer.encoders import Encoder
+from trainer.encoders import Encoder, RelationEncoders
 
 __all__ = ["AnchorSet", "Objective", "Step"]
 
@@ -55,7 +55,7 @@ class Objective(nn.Module):
 
     loss_names: ClassVar[Sequence[str]] = ("loss",)
     uses_anchors: ClassVar[bool] = False
-    online: Encoder
+    online: Encoder | RelationEncoders
 
     def forward(self, step: Step) -> Tensor:
         """The losses of a step."""

@@ -7,7 +7,7 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
-from trainer.encoders import Encoder
+from trainer.encoders import Encoder, RelationEncoders
 from trainer.objectives.base import AnchorSet, Step
 from trainer.objectives.bootstrap import BootstrapObjective
 from trainer.objectives.relational import global_divergence, local_divergence
@@ -22,7 +22,7 @@ class RgrlObjective(BootstrapObjective):
     loss_names = ("loss", "loss_global", "loss_local")
     uses_anchors = True
 
-    def __init__(self, online: Encoder, settings: TrainSettings) -> None:
+    def __init__(self, online: Encoder | RelationEncoders, settings: TrainSettings) -> None:
         super().__init__(online, settings)
         self.loss_settings = settings.loss
 

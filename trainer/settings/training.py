@@ -18,7 +18,10 @@ __all__ = [
     "OptimizerSettings",
     "RunSettings",
     "TrainSettings",
+    "ViewKind",
 ]
+
+ViewKind = Literal["augmented", "relations"]
 
 
 class FeatureSettings(Settings):
@@ -41,6 +44,7 @@ class EncoderSettings(Settings):
         ),
     )
     layers: list[Annotated[int, Field(ge=1)]] = Field([256, 128], min_length=1, max_length=8)
+    per_relation: bool = Field(False, description="With `views` = `relations`: an encoder of its own for each.")
     predictor_hidden: int = Field(512, ge=1)
     batch_norm_momentum: float = Field(0.01, gt=0, le=1, description="Of a `gcn`, as is `batch_norm_statistics`.")
     batch_norm_statistics: Literal["batch", "running"] = Field(
@@ -126,6 +130,14 @@ class TrainSettings(Settings):
 
     preset: str | None = None
     objective: Literal["rgrl"] = Field("rgrl", description="What the networks are trained towards.")
+    views: ViewKind = Field(
+        "augmented",
+        description=(
+            "What the loss compares, all pairs of them. `augmented`: two views of the graph with edges and feature "
+            "columns dropped. `relations`: the relations of a multiplex graph as they are, without `augment`; an "
+            "embedding is the mean over them."
+        ),
+    )
     features: FeatureSettings = FeatureSettings()
     encoder: EncoderSettings = EncoderSettings()
     augment: AugmentSettings = AugmentSettings()
@@ -134,6 +146,12 @@ class TrainSettings(Settings):
     optimizer: OptimizerSettings = OptimizerSettings()
     batch: BatchSettings = BatchSettings()
     run: RunSettings = RunSettings()
+
+    @model_validator(mode="after")
+    def _relations_for_their_encoders(self) -> TrainSettings:
+        if self.encoder.per_relation and self.views != "relations":
+            raise ValueError("encoder.per_relation needs views = relations")
+        return self
 
     @model_validator(mode="after")
     def _one_fan_out_a_layer(self) -> TrainSettings:
