@@ -27,6 +27,7 @@ from preprocessing.labels import write_labels
 from preprocessing.prefetch import ahead
 from preprocessing.raw_graph import Arcs, RawGraph
 from preprocessing.settings import GraphSettings, IngestSettings, NpzSource, PygSource, Settings, Source, TableSource
+from preprocessing.splits import write_split
 from preprocessing.stage import Emitter
 from preprocessing.tables import table_files
 from preprocessing.topology import Direction, EdgeCounts, write_topology
@@ -182,6 +183,7 @@ def _write(raw: RawGraph, path: Path, scratch: Path, settings: GraphSettings, em
         "id_type": raw.ids.kind,
         "features": features,
         "labels": None if raw.labels is None else write_labels(raw.labels, path / "labels.parquet"),
+        "split": None if raw.split is None else write_split(raw.split, path / "splits.parquet"),
         "warnings": [asdict(notice) for notice in raw.warnings],
     }
 

@@ -1,7 +1,8 @@
 """Graphs from PyTorch Geometric: a ``Data`` object, or a data set by name.
 
-Node ids are 0..N−1. ``edge_index``, ``edge_weight``, ``x`` and ``y`` are read; everything else (masks, positions) is
-reported and left. Data sets come through PyG, which downloads them and reads them in its own formats.
+Node ids are 0..N−1. ``edge_index``, ``edge_weight``, ``x``, ``y`` and masks of one split are read; everything else
+(positions, masks of many splits) is reported and left. Data sets come through PyG, which downloads them and reads them
+in its own formats.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from preprocessing.array_types import Float32Array
 from preprocessing.errors import InputError
 from preprocessing.features import FeatureDtype, FeatureSource, matrix_features
 from preprocessing.ids import IdMap
-from preprocessing.labels import LabelSource
+from preprocessing.labels import LabelSetSource, LabelSource
 from preprocessing.raw_graph import Notice, RawGraph, arcs_in_memory
 from preprocessing.settings import PygSource
+from preprocessing.splits import MASKS, SplitCodes, from_masks
 
 __all__ = ["data_hash", "load_pyg", "read_pyg"]
 
@@ -83,7 +85,9 @@ def read_pyg(data: Data, dtype: FeatureDtype, where: str) -> RawGraph:
         )
     labels, notices = _labels(data.y, nodes, where)
     weights = _weights(data.edge_weight, edge_index.shape[1], where)
-    unread = ", ".join(sorted(set(data.keys()) - {"edge_index", "edge_weight", "x", "y", "num_nodes"}))
+    split = _split(data, nodes, where)
+    masks = () if split is None else MASKS
+    unread = ", ".join(sorted(set(data.keys()) - {*masks, "edge_index", "edge_weight", "x", "y", "num_nodes"}))
     if unread:
         notices.append(Notice("fields_unread", f"{where}: fields not used: {unread}"))
     return RawGraph(
@@ -93,13 +97,14 @@ def read_pyg(data: Data, dtype: FeatureDtype, where: str) -> RawGraph:
         _features(data.x, nodes, dtype, where),
         labels,
         tuple(notices),
+        split,
     )
 
 
 def data_hash(data: Data) -> str:
     """sha256 of what ``read_pyg`` reads."""
     digest = hashlib.sha256(str(data.num_nodes).encode())
-    for name in ("edge_index", "edge_weight", "x", "y"):
+    for name in ("edge_index", "edge_weight", "x", "y", *MASKS):
         value = data.get(name)
         if isinstance(value, torch.Tensor):
             for array in _arrays(value):
@@ -132,11 +137,27 @@ def _features(x: Any, nodes: int, dtype: FeatureDtype, where: str) -> FeatureSou
     return matrix_features(sp.csr_array((values, tuple(places)), shape=tuple(x.shape)), dtype, "x", where)
 
 
-def _labels(y: Any, nodes: int, where: str) -> tuple[LabelSource | None, list[Notice]]:
-    """Classes; a negative one means none. Targets of another form are reported: the graph is good without them."""
+def _split(data: Data, nodes: int, where: str) -> SplitCodes | None:
+    """The split of three masks [N]; none where they are not all there, or make many splits."""
+    masks = {name: data.get(name) for name in MASKS}
+    if not all(isinstance(mask, torch.Tensor) and mask.dtype == torch.bool for mask in masks.values()):
+        return None
+    if not all(mask.shape == (nodes,) for mask in masks.values()):
+        return None
+    return from_masks({name: _array(mask) for name, mask in masks.items()}, where)
+
+
+def _labels(y: Any, nodes: int, where: str) -> tuple[LabelSource | LabelSetSource | None, list[Notice]]:
+    """One class a node, a negative one meaning none, or truths [N, C] for any number of classes a node.
+
+    Targets of another form are reported: the graph is good without them.
+    """
     if y is None:
         return None, []
-    values = _array(y).reshape(-1) if isinstance(y, torch.Tensor) else np.empty(0)
+    values = _array(y) if isinstance(y, torch.Tensor) else np.empty(0)
+    if values.ndim == 2 and len(values) == nodes and values.shape[1] > 1 and np.isin(values, (0, 1)).all():
+        return LabelSetSource.of(values == 1), []
+    values = values.reshape(-1)
     if len(values) != nodes or values.dtype.kind not in "iu":
         message = f"{where}: y is not used as labels: it is not one class a node"
         return None, [Notice("labels_unread", message)]

@@ -9,7 +9,8 @@ from functools import partial
 from preprocessing.array_types import Float32Array, IntArray
 from preprocessing.features import FeatureSource
 from preprocessing.ids import IdMap
-from preprocessing.labels import LabelSource
+from preprocessing.labels import LabelSetSource, LabelSource
+from preprocessing.splits import SplitCodes
 
 __all__ = ["ArcBlock", "Arcs", "Notice", "RawGraph", "arcs_in_memory"]
 
@@ -50,8 +51,9 @@ class RawGraph:
     ids: IdMap
     relations: dict[str, Arcs]
     features: FeatureSource | None
-    labels: LabelSource | None
+    labels: LabelSource | LabelSetSource | None
     notices: tuple[Notice, ...]
+    split: SplitCodes | None = None
 
     @property
     def warnings(self) -> tuple[Notice, ...]:

@@ -101,6 +101,10 @@ class TableSource(Settings):
         None, description="Label column, strings or integers; default `label` or `y` where one is no feature."
     )
 
+    split: str | None = Field(
+        None, description="Column of a published split, `train`, `validation`, `test` or nothing: for evaluation alone."
+    )
+
     @model_validator(mode="after")
     def _edges_once(self) -> TableSource:
         if (self.edges is None) == (not self.relations):
@@ -111,7 +115,7 @@ class TableSource(Settings):
 
     @model_validator(mode="after")
     def _node_columns_of_a_node_table(self) -> TableSource:
-        given = [name for name in ("node_id", "features", "label") if getattr(self, name) is not None]
+        given = [name for name in ("node_id", "features", "label", "split") if getattr(self, name) is not None]
         if self.nodes is None and given:
             raise ValueError(f"`{given[0]}` names a column of the node table: give `nodes`, or leave it out")
         if self.label is not None and self.label in (self.features or ()):

@@ -7,7 +7,8 @@
     epochs           of training
     notes            [what could not be measured, or should be known, in words]
     probe            null without usable labels, else
-      protocol       {task, classifier, optimizer, lr, steps, splits, seed, nodes {train, validation, test}, classes}
+      protocol       {task, metric, classifier, optimizer, lr, steps, split, splits, seed,
+                      nodes {train, validation, test}, classes}
       rgrl           {last, best_validation}   best_validation is null for a run that kept no snapshots
       snapshots      [score, by epoch, the last among them]
       baselines      {raw_features, ppr_smoothed, random_encoder}   null each where it cannot be had
@@ -15,8 +16,9 @@
     collapse         the fields of ``CollapseFigures``
     losses           [{epoch, step, loss, loss_global, loss_local}], the training curve in at most 1,000 points
 
-A score is ``{val_mean, val_std, test_mean, test_std}``, accuracies as fractions of 1, with the ``epoch`` where it is a
-training run's.
+A score is ``{val_mean, val_std, test_mean, test_std, test_macro_f1_mean, test_macro_f1_std}``, fractions of 1, with the
+``epoch`` where it is a training run's. ``val`` and ``test`` are of the protocol's ``metric``: accuracy, which is the
+micro-F1 of one class a node, or for nodes of any number of classes micro-F1.
 """
 
 from __future__ import annotations
@@ -27,11 +29,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from preprocessing.artifact import write_json
-from preprocessing.bundle import Bundle, Labels
+from preprocessing.bundle import Bundle
 from preprocessing.errors import ArtifactError, UsageError
 from preprocessing.settings import Settings
 from preprocessing.stage import Emitter
@@ -39,7 +40,8 @@ from trainer.embedding_set import EmbeddingSet, Snapshot
 from trainer.evaluation.baselines import PprSmoothed, random_encoder
 from trainer.evaluation.collapse import collapse_figures
 from trainer.evaluation.degree_bias import degree_buckets
-from trainer.evaluation.probe import ArrayRows, ProbeResult, RowReader, Splits, draw_splits, probe
+from trainer.evaluation.probe import ArrayRows, ProbeResult, RowReader, probe
+from trainer.evaluation.task import ProbeTask, probe_task
 from trainer.features import FeatureStore, load_features
 from trainer.inference import scratch
 from trainer.relations import embed_bundle
@@ -95,39 +97,11 @@ def evaluate(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
         "collapse": collapse.as_dict(),
         "losses": training.get("losses", []),
     }
-    task = _task(bundle.labels, request.settings, notes)
+    task = probe_task(bundle, request.settings, notes)
     if task is not None:
         report |= _Probing(bundle, embeddings, request.settings, task, notes, emitter).run()
     write_json(embeddings.path / REPORT, report)
     return _summary(embeddings.path / REPORT, report)
-
-
-@dataclass(frozen=True)
-class _Task:
-    """Labels that a probe can be trained and tested on."""
-
-    labels: Labels
-    splits: Splits
-
-
-def _task(labels: Labels | None, settings: EvaluateSettings, notes: list[str]) -> _Task | None:
-    """The probe's task, or None and a note why there is none."""
-    labelled = np.flatnonzero(labels.codes >= 0) if labels is not None else np.empty(0, dtype=np.int64)
-    if labels is None or len(labelled) == 0:
-        notes.append("no probe: the bundle has no labels")
-        return None
-    if len(labels.names) == 1:
-        notes.append(f"no probe: every label is the same, {labels.names[0]!r}")
-        return None
-    splits = draw_splits(labelled, settings)
-    if 0 in (splits.train.shape[1], splits.validation.shape[1], splits.test.shape[1]):
-        notes.append(f"no probe: {len(labelled)} labelled nodes are too few to train, validate and test on")
-        return None
-    counts = np.bincount(labels.codes[labelled], minlength=len(labels.names))
-    rare = [f"{labels.names[c]!r} ({counts[c]})" for c in np.flatnonzero(counts * settings.train_share < 1)]
-    if rare:
-        notes.append("classes with less than one training node a split to expect: " + ", ".join(rare))
-    return _Task(labels, splits)
 
 
 @dataclass
@@ -137,7 +111,7 @@ class _Probing:
     bundle: Bundle
     embeddings: EmbeddingSet
     settings: EvaluateSettings
-    task: _Task
+    task: ProbeTask
     notes: list[str]
     emitter: Emitter
     device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
@@ -173,7 +147,7 @@ class _Probing:
         }
 
     def _probe(self, reader: RowReader, total: int) -> ProbeResult:
-        result = probe(reader, self.task.labels.codes, self.task.splits, self.settings, self.device)
+        result = probe(reader, self.task.targets, self.task.splits, self.settings, self.device)
         self.done += 1
         self.emitter.progress(self.done, total, "probes")
         return result
@@ -216,10 +190,12 @@ class _Probing:
         splits = self.task.splits
         return {
             "task": "node classification",
-            "classifier": "linear, cross entropy, full batch",
+            "metric": self.task.targets.metric,
+            "classifier": f"linear, {self.task.targets.loss_name}, full batch",
             "optimizer": "adam",
             "lr": self.settings.lr,
             "steps": self.settings.steps,
+            "split": splits.protocol,
             "splits": self.settings.splits,
             "seed": self.settings.seed,
             "nodes": {
@@ -227,7 +203,7 @@ class _Probing:
                 "validation": splits.validation.shape[1],
                 "test": splits.test.shape[1],
             },
-            "classes": len(self.task.labels.names),
+            "classes": len(self.task.targets.names),
         }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from preprocessing.settings import Settings
@@ -10,8 +12,15 @@ __all__ = ["EvaluateSettings"]
 
 
 class EvaluateSettings(Settings):
-    """The linear probe of METHOD: random splits, logistic regression on frozen embeddings, and its baselines."""
+    """The linear probe of METHOD: logistic regression on frozen embeddings over several splits, and its baselines."""
 
+    protocol: Literal["auto", "random", "fixed"] = Field(
+        "auto",
+        description=(
+            "`random`: random splits by the shares. `fixed`: the split that the graph was published with, `splits` "
+            "classifiers on it. `auto`: fixed where the graph has one."
+        ),
+    )
     splits: int = Field(20, ge=1, le=1000)
     train_share: float = Field(0.1, gt=0, lt=1)
     validation_share: float = Field(0.1, gt=0, lt=1)
