@@ -1,4 +1,4 @@
-"""``python -m preprocessing ingest|preprocess|generate SPEC.json``: a stage as a process of its own."""
+"""``python -m preprocessing ingest|induce|preprocess|generate SPEC.json``: a stage as a process of its own."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ def _ingest(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     return ingest(spec, emitter)
 
 
+def _induce(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
+    from preprocessing.induced import induce
+
+    return induce(spec, emitter)
+
+
 def _preprocess(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     from preprocessing.ppr import preprocess
 
@@ -31,4 +37,5 @@ def _generate(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_stage({"ingest": _ingest, "preprocess": _preprocess, "generate": _generate}, sys.argv[1:]))
+    stages = {"ingest": _ingest, "induce": _induce, "preprocess": _preprocess, "generate": _generate}
+    sys.exit(run_stage(stages, sys.argv[1:]))

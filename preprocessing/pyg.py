@@ -30,17 +30,55 @@ from preprocessing.splits import MASKS, SplitCodes, from_masks
 
 __all__ = ["data_hash", "load_pyg", "read_pyg"]
 
+BY_PART = ("PPI",)
+"""Data sets of many graphs, which PyG loads a part of their split at a time."""
+
 
 def load_pyg(settings: PygSource) -> Data:
-    """The data set's graph, downloaded into ``settings.root`` where it is not there yet."""
+    """The data set's graph, downloaded into ``settings.root`` where it is not there yet.
+
+    PPI's graphs become one, side by side, and the parts that PyG tells apart its split.
+    """
     family, _, name = settings.name.partition(":")
+    if family in BY_PART:
+        parts = ("train", "val", "test")
+        return _side_by_side([list(_dataset(settings, family, name, split=part)) for part in parts])
+    dataset = _dataset(settings, family, name)
+    if len(dataset) != 1:
+        raise InputError(
+            "the data set is not one graph",
+            where=settings.name,
+            given=f"{len(dataset)} graphs",
+            expected="one graph",
+            remedy="pass one of its graphs to ingest_pyg",
+        )
+    return dataset[0]
+
+
+def _side_by_side(parts: list[list[Data]]) -> Data:
+    """The disjoint union of graphs, their masks telling the part that each is of."""
+    graphs = [graph for part in parts for graph in part]
+    sizes = torch.tensor([graph.num_nodes for graph in graphs])
+    starts = (sizes.cumsum(0) - sizes).tolist()
+    part_N = torch.repeat_interleave(
+        torch.arange(len(parts)), torch.tensor([sum(graph.num_nodes for graph in part) for part in parts])
+    )
+    return Data(
+        x=torch.cat([graph.x for graph in graphs]),
+        y=torch.cat([graph.y for graph in graphs]),
+        edge_index=torch.cat([graph.edge_index + start for graph, start in zip(graphs, starts, strict=True)], dim=1),
+        **{mask: part_N == i for i, mask in enumerate(MASKS)},
+    )
+
+
+def _dataset(settings: PygSource, family: str, name: str, **chosen: str) -> Any:
     dataset_class = getattr(datasets, family)
     parameters = inspect.signature(dataset_class).parameters
     # WikiCS as published, for the direction policy is ours to apply.
-    possible = {"root": settings.root, "name": name, "is_undirected": False}
+    possible = {"root": settings.root, "name": name, "is_undirected": False, **chosen}
     arguments = {key: value for key, value in possible.items() if key in parameters}
     try:
-        dataset = dataset_class(**arguments)
+        return dataset_class(**arguments)
     except OSError as error:
         raise InputError(
             f"the data set could not be fetched ({error})",
@@ -56,15 +94,6 @@ def load_pyg(settings: PygSource) -> Data:
             expected=f"{family}:NAME",
             remedy="see the list of data sets in PyG's documentation",
         ) from error
-    if len(dataset) != 1:
-        raise InputError(
-            "the data set is not one graph",
-            where=settings.name,
-            given=f"{len(dataset)} graphs",
-            expected="one graph",
-            remedy="pass one of its graphs to ingest_pyg",
-        )
-    return dataset[0]
 
 
 def read_pyg(data: Data, dtype: FeatureDtype, where: str) -> RawGraph:

@@ -44,7 +44,8 @@ class Arcs:
 class RawGraph:
     """Nodes in row order and arcs by relation; a graph of one relation has one, of whatever name.
 
-    ``origin`` names the input in messages.
+    ``origin`` names the input in messages. ``union`` are the arcs of all relations together where they are known:
+    weights of undirected relations, once each is symmetric, no longer add up to them.
     """
 
     origin: str
@@ -54,6 +55,7 @@ class RawGraph:
     labels: LabelSource | LabelSetSource | None
     notices: tuple[Notice, ...]
     split: SplitCodes | None = None
+    union: Arcs | None = None
 
     @property
     def warnings(self) -> tuple[Notice, ...]:

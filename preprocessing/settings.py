@@ -13,6 +13,7 @@ __all__ = [
     "DegreeWeightSettings",
     "GenerateSettings",
     "GraphSettings",
+    "InduceSettings",
     "IngestSettings",
     "NpzSource",
     "PprSettings",
@@ -24,7 +25,8 @@ __all__ = [
 ]
 
 
-# PyG's data sets of one homogeneous graph. A closed list, because a name may come from a request.
+# PyG's data sets of one homogeneous graph, and PPI, whose graphs are parts of a split. A closed list, because a name
+# may come from a request.
 PYG_DATASETS = (
     "Actor",
     "Amazon",
@@ -39,6 +41,7 @@ PYG_DATASETS = (
     "HeterophilousGraphDataset",
     "KarateClub",
     "LastFMAsia",
+    "PPI",
     "Planetoid",
     "Reddit",
     "Reddit2",
@@ -170,6 +173,12 @@ class IngestSettings(GraphSettings):
     """A graph's source, and how it becomes a bundle."""
 
     source: Source
+
+
+class InduceSettings(Settings):
+    """Which nodes of a published split an encoder may see."""
+
+    parts: list[Literal["train", "validation", "test"]] = Field(["train"], min_length=1)
 
 
 class PprSettings(Settings):

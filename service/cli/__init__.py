@@ -9,7 +9,7 @@ import typer
 from preprocessing.errors import RgrlError
 from service.cli.jobs import app as jobs
 from service.cli.keys import app as keys
-from service.cli.local import evaluate, export, generate, index, ingest, preprocess, train
+from service.cli.local import evaluate, export, generate, index, induce, ingest, preprocess, train
 from service.cli.lookups import lookup, neighbors
 from service.cli.output import fail
 from service.cli.server import demo, doctor, serve
@@ -24,7 +24,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (demo, ingest, preprocess, train, evaluate, export, index, serve, lookup, neighbors, generate, doctor):
+for command in (
+    demo,
+    ingest,
+    induce,
+    preprocess,
+    train,
+    evaluate,
+    export,
+    index,
+    serve,
+    lookup,
+    neighbors,
+    generate,
+    doctor,
+):
     app.command()(command)
 app.add_typer(jobs, name="jobs")
 app.add_typer(keys, name="keys")

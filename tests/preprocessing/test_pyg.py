@@ -163,3 +163,25 @@ def test_several_graphs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(datasets, "KarateClub", lambda: [data(), data()])
     with pytest.raises(InputError, match="not one graph"):
         by_name(tmp_path, "KarateClub")
+
+
+def test_graphs_of_a_split_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PPI is: a part of the split at a time, several graphs each, 0/1 targets."""
+    truths = torch.tensor([[1.0, 0], [0, 1], [1, 1], [0, 0]])
+
+    def ppi(root: str, split: str) -> list[Data]:
+        number = {"train": 2, "val": 1, "test": 1}[split]
+        return [data(x=data().x + len(split), y=truths) for _ in range(number)]
+
+    monkeypatch.setattr(datasets, "PPI", ppi)
+    bundle = by_name(tmp_path, "PPI")
+    assert bundle.num_nodes == 16
+    assert bundle.manifest["split"] == {"train": 8, "validation": 4, "test": 4}
+    assert [bundle.topology.neighbors(row).tolist() for row in range(16)] == [
+        [near + 4 * graph for near in row] for graph in range(4) for row in ([1], [0, 2], [1], [])
+    ]
+    assert bundle.features is not None
+    expected = np.concatenate([data().x.numpy() + shift for shift in (5, 5, 3, 4)])
+    assert np.asarray(bundle.features.values).tolist() == expected.tolist()
+    assert bundle.label_sets is not None
+    assert bundle.label_sets.members.tolist() == truths.bool().tolist() * 4
