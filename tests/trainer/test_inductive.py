@@ -34,8 +34,9 @@ def whole(folder: Path, *, held_out: int = 0, columns: int = 6) -> Bundle:
     values[TRAINING:] = np.random.default_rng(held_out).normal(size=(NODES - TRAINING, columns))
     places = np.nonzero(values)
     arrays = {f"adj_{name}": value for name, value in csr(NODES, edges).items()}
-    arrays |= {"attr_data": values[places], "attr_indices": places[1], "attr_shape": np.array(values.shape)}
-    arrays["attr_indptr"] = np.concatenate([[0], np.cumsum((values != 0).sum(axis=1))])
+    if columns:
+        arrays |= {"attr_data": values[places], "attr_indices": places[1], "attr_shape": np.array(values.shape)}
+        arrays["attr_indptr"] = np.concatenate([[0], np.cumsum((values != 0).sum(axis=1))])
     rows = np.arange(NODES)
     masks = (rows < TRAINING, (rows >= TRAINING) & (rows % 2 == 0), (rows >= TRAINING) & (rows % 2 == 1))
     arrays |= dict(zip(("train_mask", "val_mask", "test_mask"), masks, strict=True))
@@ -87,3 +88,6 @@ def test_graphs_that_an_encoder_cannot_go_between_are_refused(tmp_path: Path) ->
         trained(training, whole(tmp_path / "b", columns=5), tmp_path)
     with pytest.raises(UsageError, match="cannot be standardised for the nodes of another graph"):
         trained(training, Bundle(tmp_path / "a" / "bundle"), tmp_path, features={"transform": "standardize"})
+    bare = seen(whole(tmp_path / "c", columns=0))
+    with pytest.raises(InputError, match="hashed from one graph mean nothing in another"):
+        trained(bare, Bundle(tmp_path / "c" / "bundle"), tmp_path)
