@@ -65,8 +65,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "corafull": _published([512, 256], 512, 1e-4, 2000, 8192, 2, (0.5, 0.5, 0.5, 0.5), (0.01, 0.1), (0.9, 0.0)),
 }
 
-# The authors publish no settings for multiplex graphs. Of a few short trials on IMDB, the best by validation accuracy with
-# both losses; with the global one alone it was 0.7 points higher.
+# The authors publish no settings for multiplex graphs. Of a few short trials on IMDB, the best by validation accuracy
+# with both losses; with the global one alone it was 0.7 points higher.
 PRESETS["imdb"] = {
     "views": "relations",
     "encoder": {"layers": [256], "predictor_hidden": 512, "batch_norm_statistics": "running"},
