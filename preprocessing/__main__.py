@@ -1,4 +1,4 @@
-"""``python -m preprocessing ingest|preprocess|generate|split-edges SPEC.json``: a stage as a process of its own."""
+"""``python -m preprocessing STAGE SPEC.json``: a stage of ``STAGES`` as a process of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ def _ingest(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     from preprocessing.ingest import ingest
 
     return ingest(spec, emitter)
+
+
+def _induce(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
+    from preprocessing.induced import induce
+
+    return induce(spec, emitter)
 
 
 def _preprocess(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
@@ -36,7 +42,13 @@ def _split_edges(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     return split_edges(spec, emitter)
 
 
-STAGES = {"ingest": _ingest, "preprocess": _preprocess, "generate": _generate, "split-edges": _split_edges}
+STAGES = {
+    "ingest": _ingest,
+    "induce": _induce,
+    "preprocess": _preprocess,
+    "generate": _generate,
+    "split-edges": _split_edges,
+}
 
 if __name__ == "__main__":
     sys.exit(run_stage(STAGES, sys.argv[1:]))

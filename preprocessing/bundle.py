@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array, IntArray
@@ -24,17 +25,21 @@ from preprocessing.ids import IdMap
 __all__ = [
     "BUNDLE",
     "DEGREE_WEIGHTS",
+    "PARTS",
     "PPR",
     "Bundle",
     "DegreeWeights",
     "DenseFeatures",
+    "LabelSets",
     "Labels",
     "PprRows",
     "SparseFeatures",
+    "Split",
     "Topology",
 ]
 
 BUNDLE, PPR, DEGREE_WEIGHTS = "graph_bundle", "ppr_rows", "degree_weights"
+PARTS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,24 @@ class Labels:
 
     codes: Int64Array
     names: list[str]
+
+
+@dataclass(frozen=True)
+class LabelSets:
+    """Any number of labels a node: members [N, C] of ``names``; labelled [N], false where nothing is known."""
+
+    members: npt.NDArray[np.bool_]
+    labelled: npt.NDArray[np.bool_]
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A published split: rows of the nodes that train, validate and test, ascending."""
+
+    train: Int64Array
+    validation: Int64Array
+    test: Int64Array
 
 
 @dataclass(frozen=True)
@@ -210,17 +233,29 @@ class Bundle:
 
     @cached_property
     def labels(self) -> Labels | None:
-        """Labels, for evaluation only; training never calls this."""
-        file = self.path / "labels.parquet"
-        if not file.exists():
+        """One label a node at most, for evaluation only; training never calls this."""
+        column = self._column("labels.parquet", "label")
+        return None if column is None or pa.types.is_list(column.type) else Labels(*_encoded(column))
+
+    @cached_property
+    def label_sets(self) -> LabelSets | None:
+        """The same for a graph whose nodes have any number of labels each, which has no ``labels``."""
+        column = self._column("labels.parquet", "label")
+        if column is None or not pa.types.is_list(column.type):
             return None
-        column = pq.read_table(file, columns=["label"])["label"].combine_chunks().cast(pa.string())
-        encoded = column.dictionary_encode()
-        names = [str(name) for name in encoded.dictionary.to_pylist()]
-        order = sorted(names, key=_natural)
-        position = np.array([order.index(name) for name in names] or [0], dtype=np.int64)
-        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        return Labels(np.where(codes < 0, -1, position[codes]), order)
+        codes, names = _encoded(column.flatten())
+        rows = np.repeat(np.arange(len(column)), column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False))
+        members = np.zeros((len(column), len(names)), dtype=np.bool_)
+        members[rows, codes] = True
+        return LabelSets(members, column.is_valid().to_numpy(zero_copy_only=False), names)
+
+    @cached_property
+    def split(self) -> Split | None:
+        """The published split, where the graph came with one."""
+        column = self._column("splits.parquet", "split")
+        if column is None:
+            return None
+        return Split(*(np.flatnonzero(pc.equal(column, part).fill_null(False)) for part in PARTS))
 
     def ppr(self, top_k: int | None = None) -> PprRows:
         """PPR rows, the first ``top_k`` of each (default: all there are); ``ArtifactError`` if there are not enough."""
@@ -264,6 +299,10 @@ class Bundle:
             manifest["settings"],
         )
 
+    def _column(self, file: str, name: str) -> pa.Array | None:
+        path = self.path / file
+        return pq.read_table(path, columns=[name])[name].combine_chunks() if path.exists() else None
+
     def _derived(self, kind: str, name: str) -> dict[str, Any]:
         try:
             return read_manifest(self.path / name, kind)
@@ -280,6 +319,16 @@ def _array(file: Path) -> npt.NDArray[Any]:
             f"the array cannot be read ({error})", where=str(file), remedy="make the bundle again"
         ) from error
     return array
+
+
+def _encoded(column: pa.Array) -> tuple[Int64Array, list[str]]:
+    """Codes, −1 for null, into the distinct values as text, in natural order."""
+    encoded = column.cast(pa.string()).dictionary_encode()
+    names = [str(name) for name in encoded.dictionary.to_pylist()]
+    order = sorted(names, key=_natural)
+    position = np.array([order.index(name) for name in names] or [0], dtype=np.int64)
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.where(codes < 0, -1, position[codes]), order
 
 
 def _natural(name: str) -> tuple[int, int, str]:

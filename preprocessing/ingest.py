@@ -27,6 +27,7 @@ from preprocessing.labels import write_labels
 from preprocessing.prefetch import ahead
 from preprocessing.raw_graph import Arcs, RawGraph
 from preprocessing.settings import GraphSettings, IngestSettings, NpzSource, PygSource, Settings, Source, TableSource
+from preprocessing.splits import write_split
 from preprocessing.stage import Emitter
 from preprocessing.tables import table_files
 from preprocessing.topology import Direction, EdgeCounts, write_topology
@@ -34,7 +35,7 @@ from preprocessing.topology import Direction, EdgeCounts, write_topology
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-__all__ = ["ingest", "ingest_pyg"]
+__all__ = ["ingest", "ingest_pyg", "make_bundle"]
 
 SCRATCH = "scratch"
 SHARES = 2
@@ -59,7 +60,7 @@ def ingest(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     def read(scratch: Path) -> RawGraph:
         return _read(settings, scratch, emitter)
 
-    return _ingest(request.out, read, settings, settings.source.model_dump(), identity, emitter)
+    return make_bundle(request.out, read, settings, settings.source.model_dump(), identity, emitter)
 
 
 def ingest_pyg(
@@ -80,7 +81,7 @@ def ingest_pyg(
     def read(_: Path) -> RawGraph:
         return read_pyg(data, feature_dtype, "Data")
 
-    return _ingest(Path(out), read, settings, source, identity, emitter or Emitter("ingest"))
+    return make_bundle(Path(out), read, settings, source, identity, emitter or Emitter("ingest"))
 
 
 def _inputs(source: Source) -> list[tuple[str, int, int]]:
@@ -114,7 +115,7 @@ def _read(settings: IngestSettings, scratch: Path, emitter: Emitter) -> RawGraph
             return read_pyg(load_pyg(source), dtype, source.name)
 
 
-def _ingest(
+def make_bundle(
     out: Path,
     read: Callable[[Path], RawGraph],
     settings: GraphSettings,
@@ -122,6 +123,7 @@ def _ingest(
     identity: str,
     emitter: Emitter,
 ) -> Mapping[str, Any]:
+    """The bundle at ``out`` of what ``read(scratch)`` answers; ``identity`` tells what would make the same one."""
     if out.exists():
         return _summary(_existing(out, identity))
     with build(out, BUNDLE, identity) as made:
@@ -168,7 +170,8 @@ def _write(raw: RawGraph, path: Path, scratch: Path, settings: GraphSettings, em
             name: _write_arcs(raw, [arcs], topology / name, scratch / f"arcs-{name}", settings, emitter)
             for name, arcs in raw.relations.items()
         }
-    whole = _write_arcs(raw, list(raw.relations.values()), topology, scratch / "arcs", settings, emitter)
+    union = list(raw.relations.values()) if raw.union is None else [raw.union]
+    whole = _write_arcs(raw, union, topology, scratch / "arcs", settings, emitter)
     features = write_features(
         raw.features,
         path,
@@ -182,6 +185,7 @@ def _write(raw: RawGraph, path: Path, scratch: Path, settings: GraphSettings, em
         "id_type": raw.ids.kind,
         "features": features,
         "labels": None if raw.labels is None else write_labels(raw.labels, path / "labels.parquet"),
+        "split": None if raw.split is None else write_split(raw.split, path / "splits.parquet"),
         "warnings": [asdict(notice) for notice in raw.warnings],
     }
 

@@ -1,6 +1,7 @@
 """The gnn-benchmark layout (Shchur et al., 2018): CSR groups ``adj_*`` and ``attr_*``, and ``labels``, in one ``.npz``.
 
-A multiplex file has a group ``adj_<relation>_*`` for every relation. Node ids are the row numbers 0..N−1. An entry
+A multiplex file has a group ``adj_<relation>_*`` for every relation. ``train_mask``, ``val_mask`` and ``test_mask``,
+perhaps with ``split_`` before, are a published split. Node ids are the row numbers 0..N−1. An entry
 (i, j) of the adjacency is an edge i → j of that weight; a negative label is none. Object arrays, which would have
 to be unpickled, are refused.
 """
@@ -26,6 +27,7 @@ from preprocessing.input_files import InputFile
 from preprocessing.labels import LabelSource
 from preprocessing.raw_graph import Notice, RawGraph, arcs_in_memory
 from preprocessing.settings import RELATION_NAME, NpzSource
+from preprocessing.splits import MASKS, SplitCodes, from_masks
 
 __all__ = ["read_npz"]
 
@@ -46,13 +48,15 @@ def read_npz(settings: NpzSource, dtype: FeatureDtype) -> RawGraph:
         raise file.fault(f"{min(sizes)}_shape", "the relations differ in size", sizes, "one set of nodes")
     used = {f"{group}_{part}" for group in groups.values() for part in ("data", "indices", "indptr", "shape")}
     used |= {name for name in file.names if name.startswith("attr_")} | {"labels"}
+    split, masks = _split(file, nodes)
     return RawGraph(
         str(file.path),
         IdMap(np.arange(nodes, dtype=np.int64)),
         relations,
         _features(file, nodes, dtype),
         _labels(file, nodes),
-        tuple(_unread(file, used)),
+        tuple(_unread(file, used | masks)),
+        split,
     )
 
 
@@ -171,6 +175,20 @@ def _labels(file: _File, nodes: int) -> LabelSource | None:
     if labels.dtype.kind == "U":
         return LabelSource.of(pa.array(labels.tolist(), pa.string()))
     return LabelSource.of(pa.array(labels.astype(np.int64), mask=labels < 0))
+
+
+def _split(file: _File, nodes: int) -> tuple[SplitCodes | None, set[str]]:
+    """The split that the file's masks make, and their names; none where it has not all three."""
+    for prefix in ("", "split_"):
+        names = [prefix + mask for mask in MASKS]
+        if not set(names) <= set(file.names):
+            continue
+        masks = {name: file.array(name) for name in names}
+        for name, mask in masks.items():
+            if mask.shape != (nodes,) or mask.dtype.kind not in "biu" or not np.isin(mask, (0, 1)).all():
+                raise file.fault(name, "this is no mask", f"{mask.dtype} {mask.shape}", f"{nodes} truths, one a node")
+        return from_masks({name: mask.astype(np.bool_) for name, mask in masks.items()}, str(file.path)), set(names)
+    return None, set()
 
 
 def _weights(file: _File, group: str, entries: int) -> Float32Array | None:

@@ -9,7 +9,8 @@ from functools import partial
 from preprocessing.array_types import Float32Array, IntArray
 from preprocessing.features import FeatureSource
 from preprocessing.ids import IdMap
-from preprocessing.labels import LabelSource
+from preprocessing.labels import LabelSetSource, LabelSource
+from preprocessing.splits import SplitCodes
 
 __all__ = ["ArcBlock", "Arcs", "Notice", "RawGraph", "arcs_in_memory"]
 
@@ -43,15 +44,18 @@ class Arcs:
 class RawGraph:
     """Nodes in row order and arcs by relation; a graph of one relation has one, of whatever name.
 
-    ``origin`` names the input in messages.
+    ``origin`` names the input in messages. ``union`` are the arcs of all relations together where they are known:
+    weights of undirected relations, once each is symmetric, no longer add up to them.
     """
 
     origin: str
     ids: IdMap
     relations: dict[str, Arcs]
     features: FeatureSource | None
-    labels: LabelSource | None
+    labels: LabelSource | LabelSetSource | None
     notices: tuple[Notice, ...]
+    split: SplitCodes | None = None
+    union: Arcs | None = None
 
     @property
     def warnings(self) -> tuple[Notice, ...]:

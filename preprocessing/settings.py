@@ -14,6 +14,7 @@ __all__ = [
     "EdgeSplitSettings",
     "GenerateSettings",
     "GraphSettings",
+    "InduceSettings",
     "IngestSettings",
     "NpzSource",
     "PprSettings",
@@ -25,7 +26,8 @@ __all__ = [
 ]
 
 
-# PyG's data sets of one homogeneous graph. A closed list, because a name may come from a request.
+# PyG's data sets of one homogeneous graph, and PPI, whose graphs are parts of a split. A closed list, because a name
+# may come from a request.
 PYG_DATASETS = (
     "Actor",
     "Amazon",
@@ -40,6 +42,7 @@ PYG_DATASETS = (
     "HeterophilousGraphDataset",
     "KarateClub",
     "LastFMAsia",
+    "PPI",
     "Planetoid",
     "Reddit",
     "Reddit2",
@@ -102,6 +105,10 @@ class TableSource(Settings):
         None, description="Label column, strings or integers; default `label` or `y` where one is no feature."
     )
 
+    split: str | None = Field(
+        None, description="Column of a published split, `train`, `validation`, `test` or nothing: for evaluation alone."
+    )
+
     @model_validator(mode="after")
     def _edges_once(self) -> TableSource:
         if (self.edges is None) == (not self.relations):
@@ -112,7 +119,7 @@ class TableSource(Settings):
 
     @model_validator(mode="after")
     def _node_columns_of_a_node_table(self) -> TableSource:
-        given = [name for name in ("node_id", "features", "label") if getattr(self, name) is not None]
+        given = [name for name in ("node_id", "features", "label", "split") if getattr(self, name) is not None]
         if self.nodes is None and given:
             raise ValueError(f"`{given[0]}` names a column of the node table: give `nodes`, or leave it out")
         if self.label is not None and self.label in (self.features or ()):
@@ -167,6 +174,12 @@ class IngestSettings(GraphSettings):
     """A graph's source, and how it becomes a bundle."""
 
     source: Source
+
+
+class InduceSettings(Settings):
+    """Which nodes of a published split an encoder may see."""
+
+    parts: list[Literal["train", "validation", "test"]] = Field(["train"], min_length=1)
 
 
 class PprSettings(Settings):

@@ -19,10 +19,11 @@ from preprocessing.features import FeatureDtype, FeatureSource
 from preprocessing.id_columns import IdColumn, id_kind, read_ids
 from preprocessing.ids import IdKind
 from preprocessing.input_files import InputFile
-from preprocessing.labels import LabelSource, table_labels
+from preprocessing.labels import LabelSetSource, LabelSource, table_labels
 from preprocessing.raw_graph import ArcBlock, Arcs, Notice, RawGraph
 from preprocessing.settings import TableSource
 from preprocessing.sorted_ids import sorted_ids
+from preprocessing.splits import SplitCodes, table_split
 from preprocessing.stage import Emitter
 from preprocessing.string_lookup import StringLookup
 from preprocessing.tables import BATCH_ROWS, Table, open_table
@@ -61,7 +62,7 @@ def read_tables(settings: TableSource, dtype: FeatureDtype, scratch: Path, memor
     notices = list[Notice]()
     edges = {name: _edge_table(open_table(InputFile.at(path)), settings, notices) for name, path in named.items()}
     ends = [end for relation in edges.values() for end in relation.ends]
-    features, labels = None, None
+    features, labels, split = None, None, None
     if settings.nodes is None:
         kind = id_kind(None, ends)
         ids, _ = sorted_ids(lambda: _id_blocks(ends, kind, emitter), kind, scratch / "ids", memory)
@@ -76,13 +77,13 @@ def read_tables(settings: TableSource, dtype: FeatureDtype, scratch: Path, memor
             memory,
             partial(_repeated, nodes, id_column),
         )
-        features, labels, unread = _attributes(nodes, id_column, settings, order, dtype, scratch, emitter)
+        features, labels, split, unread = _attributes(nodes, id_column, settings, order, dtype, scratch, emitter)
         notices += unread
     notices += [notice for relation in edges.values() for notice in _unread(relation.table, relation.unread)]
     find = StringLookup(ids.column()).rows if kind == "string" else ids.rows
     relations = {name: _arcs(relation, kind, find, settings.nodes, emitter) for name, relation in edges.items()}
     origin = ", ".join(str(relation.table.path) for relation in edges.values())
-    return RawGraph(origin, ids, relations, features, labels, tuple(notices))
+    return RawGraph(origin, ids, relations, features, labels, tuple(notices), split)
 
 
 def _edge_table(table: Table, settings: TableSource, notices: list[Notice]) -> _EdgeTable:
@@ -166,13 +167,15 @@ def _attributes(
     dtype: FeatureDtype,
     scratch: Path,
     emitter: Emitter,
-) -> tuple[FeatureSource | None, LabelSource | None, list[Notice]]:
+) -> tuple[FeatureSource | None, LabelSource | LabelSetSource | None, SplitCodes | None, list[Notice]]:
     features = None if settings.features is None else list(dict.fromkeys(settings.features))
     label = settings.label
     if label is None:
         free = [name for name in ("label", "y") if name in nodes.types and name not in (id_column, *(features or ()))]
         label = free[0] if free else None
     taken = [id_column] if label is None else [id_column, nodes.require(label, "label")]
+    if settings.split is not None:
+        taken.append(nodes.require(settings.split, "split"))
     if features is None:
         features = choose_features(nodes, taken)
     chosen = [nodes.require(name, "feature") for name in features]
@@ -187,14 +190,16 @@ def _attributes(
     for first in range(0, len(order), BATCH_ROWS):
         part = order[first : first + BATCH_ROWS]
         rank[part] = np.arange(first, first + len(part))
-    source, labels = None, None
+    source, labels, split = None, None, None
     if chosen:
         source = table_features(nodes, chosen, rank, dtype, scratch, partial(emitter.progress, unit="feature rows"))
     if label is not None:
         labels = table_labels(nodes, label, rank, scratch, partial(emitter.progress, unit="labels"))
+    if settings.split is not None:
+        split = table_split(nodes, settings.split, rank, partial(emitter.progress, unit="parts of the split"))
     unread = [name for name in nodes.types if name not in (*taken, *chosen)]
     hint = "" if labels is not None else "; name one as the label to have it read"
-    return source, labels, _unread(nodes, unread, hint)
+    return source, labels, split, _unread(nodes, unread, hint)
 
 
 def _arcs(edges: _EdgeTable, kind: IdKind, find: Find, nodes: str | None, emitter: Emitter) -> Arcs:

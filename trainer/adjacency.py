@@ -38,8 +38,14 @@ class GraphAdjacency:
         """
         return self._normalized(_keep(self.pattern, probability, generator))
 
+    @staticmethod
+    def weights(degree_N: Tensor, rows: slice, indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Some rows of ``normalized``: the weights of their neighbours, [E], and of the nodes themselves, [R]."""
+        root_R, root_E = ((degree_N[part] + 1).to(torch.float32).rsqrt() for part in (rows, indices))
+        return torch.repeat_interleave(root_R, indptr.diff()) * root_E, root_R.square()
+
     def _normalized(self, keep_E: Tensor) -> Adjacency:
-        degree_N = _kept_a_row(self.pattern, keep_E).to(torch.float32)
+        degree_N = self.pattern.row_sums(keep_E).to(torch.float32)
         return SparseMatrix(self.pattern, _symmetric(self.pattern, keep_E.to(torch.float32), degree_N))
 
 
@@ -58,9 +64,7 @@ class SampledAdjacency:
         pattern = _with_self_loops(sample.indptr, sample.indices, ends[-1], device)
         self.degree_n = torch.from_numpy(degree_n.astype(np.int64)).to(pattern.device)
         # Layer l computes the nodes within L-1-l hops of the seeds from those within L-l.
-        self.patterns = [
-            _prefix(pattern, rows, columns) for rows, columns in zip(ends[-2::-1], ends[:0:-1], strict=True)
-        ]
+        self.patterns = [pattern.head(rows, columns) for rows, columns in zip(ends[-2::-1], ends[:0:-1], strict=True)]
 
     def normalized(self) -> list[Adjacency]:
         """Every edge kept."""
@@ -73,13 +77,13 @@ class SampledAdjacency:
         unseen_n = self.degree_n.clone()
         unseen_n[: pattern.num_rows] -= pattern.indptr.diff() - 1
         kept_n = _binomial(unseen_n, 1 - probability, generator)
-        kept_n[: pattern.num_rows] += _kept_a_row(pattern, keep_E) - 1
+        kept_n[: pattern.num_rows] += pattern.row_sums(keep_E) - 1
         return self._normalized(keep_E, kept_n)
 
     def _normalized(self, keep_E: Tensor, kept_n: Tensor) -> list[Adjacency]:
         """``kept_n``: the neighbours that each node keeps in the whole graph, sampled or not."""
         pattern = self.patterns[0]
-        sampled_R = (_kept_a_row(pattern, keep_E) - 1).clamp(min=1)
+        sampled_R = (pattern.row_sums(keep_E) - 1).clamp(min=1)
         scale_E = (kept_n[: pattern.num_rows] / sampled_R)[pattern.rows]
         scale_E[pattern.indptr[:-1]] = 1
         weight_E = _symmetric(pattern, keep_E * scale_E, (kept_n + 1).to(torch.float32))
@@ -103,23 +107,12 @@ def _with_self_loops(
     return Pattern(torch.from_numpy(looped).to(device), torch.from_numpy(entries).to(device), num_columns)
 
 
-def _prefix(pattern: Pattern, rows: int, columns: int) -> Pattern:
-    indptr = pattern.indptr[: rows + 1]
-    return Pattern(indptr, pattern.indices[: int(indptr[-1])], columns)
-
-
 def _keep(pattern: Pattern, probability: float | Tensor, generator: torch.Generator) -> Tensor:
     if isinstance(probability, Tensor):
         probability = probability[pattern.rows]
     keep_E = torch.rand(pattern.num_entries, generator=generator, device=pattern.device) >= probability
     keep_E[pattern.indptr[:-1]] = True
     return keep_E
-
-
-def _kept_a_row(pattern: Pattern, keep_E: Tensor) -> Tensor:
-    """Kept entries a row, [R] int64, the self-loop among them."""
-    running = torch.nn.functional.pad(keep_E.cumsum(0), (1, 0))
-    return running[pattern.indptr[1:]] - running[pattern.indptr[:-1]]
 
 
 def _symmetric(pattern: Pattern, weight_E: Tensor, degree_C: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ workers, and the same number of steps for each of them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -17,15 +18,18 @@ import torch
 from torch import Tensor
 
 from preprocessing.array_types import Int64Array
-from preprocessing.bundle import Bundle
-from trainer.adjacency import Adjacency, GraphAdjacency, SampledAdjacency
+from preprocessing.bundle import Bundle, Topology
+from trainer.adjacency import Adjacency, SampledAdjacency
 from trainer.anchors import Anchors
-from trainer.augment import two_views
+from trainer.augment import View, two_views
 from trainer.centrality import drop_factors
-from trainer.features import FeatureStore
+from trainer.encoders import ENCODERS
+from trainer.features import Features, FeatureStore
+from trainer.mean_adjacency import MeanSampledAdjacency
 from trainer.objectives import AnchorSet, Step
 from trainer.randomness import Draw, Purpose
-from trainer.sampler import NeighborSampler, NumbaSampler
+from trainer.relations import view_topologies
+from trainer.sampler import NeighborSampler, NumbaSampler, Sample
 from trainer.settings import BatchSettings, TrainSettings
 
 __all__ = ["AUTO_FULL_NODES", "FullBatch", "MiniBatch", "Steps", "batch_mode", "prefetched", "queries_of"]
@@ -76,7 +80,8 @@ class FullBatch:
         self._settings = settings
         self._device = device
         self._features = store.all(device)
-        self._adjacency = GraphAdjacency(bundle.topology, device)
+        adjacency = ENCODERS[settings.encoder.kind].graph_adjacency
+        self._adjacencies = [adjacency(topology, device) for topology in view_topologies(bundle, settings.views)]
         self._factors = drop_factors(bundle.topology, store, device) if settings.augments_adaptively else None
         self._num_nodes = bundle.num_nodes
         self._queries = slice(self._num_nodes * rank // world_size, self._num_nodes * (rank + 1) // world_size)
@@ -85,17 +90,27 @@ class FullBatch:
     def step(self, epoch: int, number: int) -> Step:
         """Views and anchors are the same on every worker."""
         draw = Draw(self._settings.run.seed, epoch, number)
-        augment = self._settings.augment
         return Step(
-            views=two_views(self._features, self._drop, augment, draw, draw, self._device, self._factors),
+            views=self._views(draw),
             queries=self._queries,
             num_queries=self._num_nodes,
             draw=draw,
             anchors=None if self._anchors is None else self._anchors.of(draw),
         )
 
+    def _views(self, draw: Draw) -> Sequence[View]:
+        if self._settings.views == "relations":
+            return self._relation_views
+        augment = self._settings.augment
+        return two_views(self._features, self._drop, augment, draw, draw, self._device, self._factors)
+
+    @cached_property
+    def _relation_views(self) -> list[View]:
+        layers = len(self._settings.encoder.layers)
+        return [View(self._features, [adjacency.normalized()] * layers) for adjacency in self._adjacencies]
+
     def _drop(self, probability: float | Tensor, generator: torch.Generator) -> list[Adjacency]:
-        return [self._adjacency.dropped(probability, generator)] * len(self._settings.encoder.layers)
+        return [self._adjacencies[0].dropped(probability, generator)] * len(self._settings.encoder.layers)
 
 
 class _QueryAnchors:
@@ -140,7 +155,7 @@ class MiniBatch:
         self._rank, self._world_size = rank, world_size
         self._device = device
         self._store = store
-        self._topology = bundle.topology
+        self._topologies = view_topologies(bundle, settings.views)
         self._factors = drop_factors(bundle.topology, store, device) if settings.augments_adaptively else None
         self._anchors = Anchors(bundle, settings.anchors) if settings.uses_anchors else None
         self._num_nodes = bundle.num_nodes
@@ -163,13 +178,8 @@ class MiniBatch:
             seeds, anchors = _seeds(queries), None
         else:
             seeds, anchors = self._with_anchors(self._anchors, queries, together, shared)
-        sample = self._sampler.sample(self._topology, seeds, self._fan_out, own.number(Purpose.NEIGHBORS))
-        degree_n = self._topology.indptr[sample.nodes + 1] - self._topology.indptr[sample.nodes]
-        adjacency = SampledAdjacency(sample, degree_n, self._device)
-        features = self._store.rows(sample.nodes, self._device)
-        factors = None if self._factors is None else self._factors.of(sample.nodes)
         return Step(
-            views=two_views(features, adjacency.dropped, self._settings.augment, shared, own, self._device, factors),
+            views=self._views(seeds, shared, own),
             queries=slice(0, len(queries)),
             num_queries=len(together),
             draw=own,
@@ -182,6 +192,25 @@ class MiniBatch:
             order_N = Draw(self._settings.run.seed, epoch).numpy(Purpose.QUERY_ORDER).permutation(self._num_nodes)
             self._order = epoch, order_N
         return queries_of(self._order[1], number, self._settings.batch.size, self._world_size)
+
+    def _views(self, seeds: Int64Array, shared: Draw, own: Draw) -> Sequence[View]:
+        """Two dropped views of one sampled neighbourhood, or a sampled neighbourhood of each relation."""
+        samples = [
+            self._sampler.sample(topology, seeds, self._fan_out, own.number(Purpose.NEIGHBORS))
+            for topology in self._topologies
+        ]
+        sampled = [self._sampled(*pair) for pair in zip(self._topologies, samples, strict=True)]
+        if self._settings.views == "relations":
+            return [View(features, adjacency.normalized()) for features, adjacency in sampled]
+        ((features, adjacency),), (sample,) = sampled, samples
+        factors = None if self._factors is None else self._factors.of(sample.nodes)
+        augment = self._settings.augment
+        return two_views(features, adjacency.dropped, augment, shared, own, self._device, factors)
+
+    def _sampled(self, topology: Topology, sample: Sample) -> tuple[Features, SampledAdjacency | MeanSampledAdjacency]:
+        degree_n = topology.indptr[sample.nodes + 1] - topology.indptr[sample.nodes]
+        adjacency = ENCODERS[self._settings.encoder.kind].sampled_adjacency(sample, degree_n, self._device)
+        return self._store.rows(sample.nodes, self._device), adjacency
 
     def _with_anchors(
         self, stored: Anchors, queries: Int64Array, together: Int64Array, draw: Draw

@@ -20,7 +20,7 @@ from safetensors.torch import save as serialized
 from torch import Tensor
 
 from preprocessing.artifact import hash_file, write_json
-from trainer.encoders.gcn import GcnEncoder
+from trainer.encoders import Encoder, RelationEncoders
 from trainer.objectives import Objective
 
 __all__ = ["Progress", "clear", "load", "load_online", "newest", "progress_of", "save", "save_snapshot", "snapshots"]
@@ -87,7 +87,7 @@ def progress_of(path: Path) -> Progress:
     return Progress(state["device"], state["epoch"], state["steps"], state["seconds"])
 
 
-def load_online(path: Path, encoder: GcnEncoder) -> None:
+def load_online(path: Path, encoder: Encoder | RelationEncoders) -> None:
     """Put the checkpoint's online encoder into ``encoder``."""
     prefix = "online."
     tensors = load_file(path / MODEL)
@@ -99,7 +99,7 @@ def snapshots(work: Path) -> Path:
     return work / "snapshots"
 
 
-def save_snapshot(work: Path, encoder: GcnEncoder, epoch: int) -> None:
+def save_snapshot(work: Path, encoder: Encoder | RelationEncoders, epoch: int) -> None:
     """Write the online encoder as it is after ``epoch`` epochs."""
     folder = snapshots(work)
     folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,11 +34,11 @@ from preprocessing.bundle import Bundle
 from preprocessing.errors import ArtifactError, RgrlError
 from preprocessing.ids import IdMap
 from preprocessing.stage import Emitter
-from trainer.encoders.gcn import GcnEncoder
+from trainer.encoders import Encoder, RelationEncoders, new_encoder
 from trainer.features import FeatureStore, load_features
-from trainer.inference import embed
 from trainer.launch import uses_cuda
-from trainer.settings import FeatureSettings, TrainSettings
+from trainer.relations import embed_bundle
+from trainer.settings import EncoderSettings, FeatureSettings, TrainSettings, ViewKind
 
 __all__ = ["EMBEDDING_SET", "EmbeddingSet", "Snapshot", "write"]
 
@@ -85,17 +85,25 @@ class EmbeddingSet:
         return FeatureSettings.model_validate(self._config["features"])
 
     @property
+    def views(self) -> ViewKind:
+        """Whether a vector is of the whole graph, or the mean over its relations."""
+        views: ViewKind = self._config["views"]
+        return views
+
+    @property
     def snapshots(self) -> list[Snapshot]:
         """The run's snapshots by epoch; none when it kept none."""
         files = sorted((self.path / "snapshots").glob("epoch-*.safetensors"))
         return sorted((Snapshot(int(file.stem.removeprefix("epoch-")), file) for file in files), key=lambda s: s.epoch)
 
-    def new_encoder(self) -> GcnEncoder:
+    def new_encoder(self) -> Encoder | RelationEncoders:
         """An encoder of the same architecture, freshly initialised from torch's generator."""
         config = self._config
-        return GcnEncoder(config["in_dim"], config["layers"], config["batch_norm_momentum"])
+        return new_encoder(
+            config["in_dim"], EncoderSettings.model_validate(config["encoder"]), len(config["relations"])
+        )
 
-    def encoder(self, snapshot: Snapshot | None = None) -> GcnEncoder:
+    def encoder(self, snapshot: Snapshot | None = None) -> Encoder | RelationEncoders:
         """The encoder that made the vectors, or as it was at a snapshot, in eval mode."""
         encoder = self.new_encoder()
         encoder.load_state_dict(
@@ -116,7 +124,7 @@ class EmbeddingSet:
 def write(
     out: Path,
     bundle: Bundle,
-    encoder: GcnEncoder,
+    encoder: Encoder | RelationEncoders,
     settings: TrainSettings,
     training_info: Mapping[str, Any],
     snapshots_dir: Path,
@@ -134,7 +142,7 @@ def write(
         bundle.ids.save(work.path)
         for number, table in enumerate(_tables(bundle.ids, vectors)):
             pq.write_table(table, work.path / f"part-{number:05d}.parquet")
-        _write_model(work.path / "model", encoder, features.num_columns, settings)
+        _write_model(work.path / "model", encoder, features.num_columns, bundle.relations, settings)
         if snapshots_dir.is_dir():
             shutil.copytree(snapshots_dir, work.path / "snapshots", dirs_exist_ok=True)
         return work.publish(
@@ -152,17 +160,18 @@ def write(
 def _infer(
     directory: Path,
     bundle: Bundle,
-    encoder: GcnEncoder,
+    encoder: Encoder | RelationEncoders,
     features: FeatureStore,
     settings: TrainSettings,
     emitter: Emitter,
 ) -> FloatArray:
     shape = (bundle.num_nodes, settings.encoder.layers[-1])
     vectors = np.lib.format.open_memmap(directory / "vectors.npy", mode="w+", dtype=np.float32, shape=shape)
-    embed(
+    embed_bundle(
         encoder,
         features,
-        bundle.topology,
+        bundle,
+        settings.views,
         vectors,
         directory=directory,
         device="cuda" if uses_cuda(settings.run) else "cpu",
@@ -188,15 +197,21 @@ def _tables(ids: IdMap, vectors: FloatArray) -> Iterator[pa.Table]:
         yield pa.table({"id": ids.column(np.arange(first, first + len(part))), "vector": column})
 
 
-def _write_model(directory: Path, encoder: GcnEncoder, in_dim: int, settings: TrainSettings) -> None:
+def _write_model(
+    directory: Path,
+    encoder: Encoder | RelationEncoders,
+    in_dim: int,
+    relations: Sequence[str],
+    settings: TrainSettings,
+) -> None:
     directory.mkdir(exist_ok=True)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in encoder.state_dict().items()}
     (directory / "encoder.safetensors").write_bytes(serialized(tensors))
     config = {
-        "encoder": "gcn",
         "in_dim": in_dim,
-        "layers": settings.encoder.layers,
-        "batch_norm_momentum": settings.encoder.batch_norm_momentum,
+        "encoder": settings.encoder.model_dump(include={"kind", "layers", "batch_norm_momentum", "per_relation"}),
+        "views": settings.views,
+        "relations": list(relations),
         "features": settings.features.model_dump(),
     }
     write_json(directory / "config.json", config)

@@ -53,6 +53,16 @@ class Features:
         """R nodes whose features are mixes of these, by an R×n matrix."""
         return replace(self, mixes=(*self.mixes, mix))
 
+    def head(self, rows: int) -> Features:
+        """The first nodes, [rows, F]."""
+        if rows == self.shape[0]:
+            return self
+        if self.mixes:
+            *others, last = self.mixes
+            return replace(self, mixes=(*others, last.head(rows)))
+        matrix = self.matrix
+        return replace(self, matrix=matrix[:rows] if isinstance(matrix, Tensor) else matrix.head(rows))
+
     def __matmul__(self, weight_FD: Tensor) -> Tensor:
         scaled_FD = weight_FD if self.scale_F is None else self.scale_F[:, None] * weight_FD
         product_nD = self.matrix @ scaled_FD if isinstance(self.matrix, Tensor) else self._scaled.matmul(weight_FD)

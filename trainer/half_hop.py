@@ -48,7 +48,7 @@ def half_hopped(
     whole = _normalized(Pattern(_ends(counts), entries, len(counts)))
     return (
         features.mixed(_mixing(nodes, target_M, source_M, mix)),
-        [whole] * (num_layers - 1) + [_first_rows(whole, nodes)],
+        [whole] * (num_layers - 1) + [whole.head(nodes)],
     )
 
 
@@ -65,14 +65,6 @@ def _mixing(nodes: int, target_M: Tensor, source_M: Tensor, mix: float) -> Spars
 def _normalized(pattern: Pattern) -> Adjacency:
     root = pattern.indptr.diff().to(torch.float32).rsqrt()
     return SparseMatrix(pattern, root[pattern.rows] * root[pattern.indices])
-
-
-def _first_rows(matrix: SparseMatrix, rows: int) -> SparseMatrix:
-    indptr = matrix.pattern.indptr[: rows + 1]
-    entries = int(indptr[-1])
-    return SparseMatrix(
-        Pattern(indptr, matrix.pattern.indices[:entries], matrix.pattern.num_columns), matrix.values[:entries]
-    )
 
 
 def _ends(counts: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """Layer-wise inference: every node's embedding, on the whole graph as it is.
 
-A layer at a time, in chunks of rows: what a layer hears is projected once for every node, then each chunk of rows
-aggregates its neighbours' projections. Every edge is read once a layer, every feature once; what must be kept between
-layers are projections [N, width], in memory or in an unlinked file. Sampling would give each node a different, noisy
-embedding.
+A layer at a time, in chunks of rows: what a node is heard by is made once, then each chunk of rows aggregates what its
+neighbours are heard by. Every edge is read once a layer; features are read once, and again by layers that look at them
+again. What must be kept between layers is [N, width], in memory or in unlinked files. Sampling would give each node a
+different, noisy embedding.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import math
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,8 @@ from torch import Tensor
 
 from preprocessing.bundle import Topology
 from preprocessing.stage import Emitter
-from trainer.encoders.gcn import GcnEncoder, GcnLayer
+from trainer.encoders import Encoder
+from trainer.encoders.base import Aggregated, State
 from trainer.features import FeatureStore
 from trainer.sparse import Pattern, SparseMatrix
 
@@ -46,7 +47,7 @@ def scratch(shape: tuple[int, ...], directory: Path) -> FloatArray:
 
 @torch.no_grad()
 def embed(
-    encoder: GcnEncoder,
+    encoder: Encoder,
     features: FeatureStore,
     topology: Topology,
     out_ND: FloatArray,
@@ -61,25 +62,62 @@ def embed(
     for memory. Peak memory beside those, the node degrees and the output is a small multiple of ``CHUNK_ENTRIES``.
     """
     encoder = encoder.to(device).eval()
-    layers = [cast(GcnLayer, layer) for layer in encoder.layers]
-    nodes = topology.num_nodes
-    root_N = torch.from_numpy(topology.degrees() + 1).to(torch.float32).rsqrt()
-
-    heard_ND = scratch((nodes, layers[0].weight.shape[1]), directory)
+    nodes, degree_N = topology.num_nodes, torch.from_numpy(topology.degrees())
+    states = _States(nodes, directory)
     step = max(1, CHUNK_ENTRIES // features.num_columns)
     for first in range(0, nodes, step):
-        rows = np.arange(first, min(first + step, nodes))
-        heard_ND[rows[0] : rows[-1] + 1] = (features.rows(rows, device) @ layers[0].weight).cpu().numpy()
-    for i, layer in enumerate(layers):
-        following = layers[i + 1] if i + 1 < len(layers) else None
-        result_ND = out_ND if following is None else scratch((nodes, following.weight.shape[1]), directory)
-        for first, last in _chunks(topology, layer.weight.shape[1] + result_ND.shape[1]):
-            hidden_RD = layer.activate(_aggregate(torch.from_numpy(heard_ND), topology, root_N, first, last, device))
-            result_RD = hidden_RD if following is None else hidden_RD @ following.weight
-            result_ND[first:last] = result_RD.cpu().numpy()
+        rows = slice(first, min(first + step, nodes))
+        states.write(rows, encoder.start(_StoredRows(features, rows, device)))
+    for number in range(encoder.num_layers):
+        following = _States(nodes, directory, heard_ND=out_ND if number + 1 == encoder.num_layers else None)
+        for first, last in _chunks(topology, 2 * states.width):
+            rows = slice(first, last)
+            chunk = Aggregated(
+                _aggregate(states.arrays[0], topology, degree_N, rows, encoder, device),
+                [torch.from_numpy(array[rows]).to(device) for array in states.arrays[1:]],
+                _StoredRows(features, rows, device),
+            )
+            following.write(rows, encoder.advance(number, chunk))
             if emitter is not None:
-                emitter.progress(i * nodes + last, len(layers) * nodes, "nodes and layers embedded")
-        heard_ND = result_ND
+                emitter.progress(number * nodes + last, encoder.num_layers * nodes, "nodes and layers embedded")
+        states = following
+
+
+class _States:
+    """All nodes between two layers: what they are heard by, [N, D], then what each keeps, [N, ·]."""
+
+    def __init__(self, nodes: int, directory: Path, heard_ND: FloatArray | None = None) -> None:
+        self.nodes, self.directory = nodes, directory
+        self.arrays = [] if heard_ND is None else [heard_ND]
+
+    @property
+    def width(self) -> int:
+        """Numbers a node."""
+        return sum(array.shape[1] for array in self.arrays)
+
+    def write(self, rows: slice, state: State) -> None:
+        """Some nodes; the first to come tell how much there is to a node."""
+        parts = (state.heard_nD, *state.own)
+        for part in parts[len(self.arrays) :]:
+            self.arrays.append(scratch((self.nodes, part.shape[1]), self.directory))
+        for array, part in zip(self.arrays, parts, strict=True):
+            array[rows] = part.cpu().numpy()
+
+
+@dataclass(frozen=True)
+class _StoredRows:
+    """Features of a run of nodes, read when they are multiplied, at most ``CHUNK_ENTRIES`` numbers at once."""
+
+    features: FeatureStore
+    rows: slice
+    device: torch.device | str
+
+    def __matmul__(self, weight_FD: Tensor) -> Tensor:
+        step = max(1, CHUNK_ENTRIES // self.features.num_columns)
+        parts = np.split(
+            np.arange(self.rows.start, self.rows.stop), range(step, self.rows.stop - self.rows.start, step)
+        )
+        return torch.cat([self.features.rows(part, self.device) @ weight_FD for part in parts])
 
 
 def _chunks(topology: Topology, width: int) -> Iterator[tuple[int, int]]:
@@ -99,20 +137,25 @@ def _entries(indptr: npt.NDArray[np.int64], first: int, last: int, width: int) -
 
 
 def _aggregate(
-    heard_ND: Tensor, topology: Topology, root_N: Tensor, first: int, last: int, device: torch.device | str
+    heard_ND: FloatArray,
+    topology: Topology,
+    degree_N: Tensor,
+    rows: slice,
+    encoder: Encoder,
+    device: torch.device | str,
 ) -> Tensor:
-    """Rows first to last of A times ``heard_ND``, A as ``GraphAdjacency.normalized`` has it: [R, D] on ``device``.
+    """Some rows of A times ``heard_ND``, A as the encoder's whole adjacency has it: [R, D] on ``device``.
 
     Only the rows that a chunk hears of travel to another device.
     """
-    begin, end = topology.indptr[first], topology.indptr[last]
-    indptr = torch.from_numpy(topology.indptr[first : last + 1] - begin)
+    begin, end = topology.indptr[rows.start], topology.indptr[rows.stop]
+    indptr = torch.from_numpy(topology.indptr[rows.start : rows.stop + 1] - begin)
     indices = torch.from_numpy(np.array(topology.indices[begin:end], dtype=np.int32))
-    root_R = root_N[first:last]
-    values = torch.repeat_interleave(root_R, indptr.diff()) * root_N[indices]
-    own_RD = heard_ND[first:last].to(device) * root_R.square()[:, None].to(device)
+    weight_E, own_R = encoder.graph_adjacency.weights(degree_N, rows, indptr, indices)
+    heard = torch.from_numpy(heard_ND)
+    own_RD = heard[rows].to(device) * own_R[:, None].to(device)
     if torch.device(device).type != "cpu":
         needed, local = torch.unique(indices.to(device), return_inverse=True)
-        heard_ND, indices = heard_ND[needed.cpu()].to(device), local.to(torch.int32)
-    pattern = Pattern(indptr.to(device), indices, len(heard_ND))
-    return SparseMatrix(pattern, values.to(device)).matmul(heard_ND) + own_RD
+        heard, indices = heard[needed.cpu()].to(device), local.to(torch.int32)
+    pattern = Pattern(indptr.to(device), indices, len(heard))
+    return SparseMatrix(pattern, weight_E.to(device)).matmul(heard) + own_RD

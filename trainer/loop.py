@@ -75,7 +75,7 @@ def run(job: Job, context: Context) -> None:
     store = load_features(bundle, settings.features)
     mode = FullBatch if batch_mode(settings.batch, bundle.num_nodes) == "full" else MiniBatch
     steps = mode(bundle, store, settings, rank=context.rank, world_size=context.world_size, device=context.device)
-    model = new_objective(store.num_columns, settings).to(context.device)
+    model = new_objective(store.num_columns, settings, len(bundle.relations)).to(context.device)
     optimizer = torch.optim.AdamW(
         [parameter for parameter in model.parameters() if parameter.requires_grad],
         lr=settings.optimizer.lr,

@@ -51,6 +51,16 @@ class Pattern:
         numbers = torch.arange(self.num_rows, dtype=torch.int32, device=self.device)
         return torch.repeat_interleave(numbers, self.indptr.diff(), output_size=self.num_entries)
 
+    def head(self, rows: int, columns: int) -> Pattern:
+        """The first ``rows`` rows, none of which has an entry past the first ``columns`` columns."""
+        indptr = self.indptr[: rows + 1]
+        return Pattern(indptr, self.indices[: int(indptr[-1])], columns)
+
+    def row_sums(self, number_E: Tensor) -> Tensor:
+        """A whole number or a truth an entry, summed a row, [R] int64."""
+        running = torch.nn.functional.pad(number_E.cumsum(0), (1, 0))
+        return running[self.indptr[1:]] - running[self.indptr[:-1]]
+
     @cached_property
     def transposed(self) -> tuple[Pattern, Tensor]:
         """The transpose's pattern, and ``order`` [E]: its entry e is this pattern's entry order[e]."""
@@ -76,6 +86,11 @@ class SparseMatrix:
     def shape(self) -> tuple[int, int]:
         """(R, C)."""
         return self.pattern.num_rows, self.pattern.num_columns
+
+    def head(self, rows: int) -> SparseMatrix:
+        """The first rows."""
+        pattern = self.pattern.head(rows, self.pattern.num_columns)
+        return SparseMatrix(pattern, self.values[: pattern.num_entries])
 
     @cached_property
     def transposed(self) -> SparseMatrix:

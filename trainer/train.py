@@ -19,10 +19,11 @@ from preprocessing.settings import Settings
 from preprocessing.stage import Emitter
 from trainer import checkpoint, curve, embedding_set
 from trainer.batches import batch_mode
-from trainer.encoders.gcn import GcnEncoder
+from trainer.encoders import new_encoder
 from trainer.features import HASHED_COLUMNS, load_features
 from trainer.launch import launch
 from trainer.loop import Job
+from trainer.relations import view_topologies
 from trainer.sampler import NumbaSampler
 from trainer.settings import TrainSettings, resolve_preset
 
@@ -30,11 +31,15 @@ __all__ = ["TrainSpec", "train"]
 
 
 class TrainSpec(Settings):
-    """What ``python -m trainer train`` reads: ``work`` keeps checkpoints and snapshots, ``out`` is made when done."""
+    """What ``python -m trainer train`` reads: ``work`` keeps checkpoints and snapshots, ``out`` is made when done.
+
+    ``embed`` is the bundle whose nodes are embedded; without one, the bundle that is trained on.
+    """
 
     bundle: Path
     out: Path
     work: Path
+    embed: Path | None = None
     settings: TrainSettings = TrainSettings()
 
     @field_validator("settings", mode="before")
@@ -47,27 +52,26 @@ def train(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     """Train, infer every node's embedding, and write the embedding set; the summary is what its manifest says of it."""
     request = TrainSpec.model_validate(spec)
     bundle = Bundle(request.bundle)
-    identity = _identity(bundle, request.settings)
+    embedded = bundle if request.embed is None else Bundle(request.embed)
+    identity = _identity(bundle, embedded, request.settings)
     if request.out.exists():
         return _finished(request.out, identity)
     _check(bundle, request.settings, emitter)
+    _check_embedded(bundle, embedded, request.settings)
     request.work.mkdir(parents=True, exist_ok=True)
     with locked(request.work.absolute()):
-        return _made(request, bundle, identity, emitter)
+        return _made(request, bundle, embedded, identity, emitter)
 
 
-def _made(request: TrainSpec, bundle: Bundle, identity: str, emitter: Emitter) -> Mapping[str, Any]:
+def _made(request: TrainSpec, bundle: Bundle, embedded: Bundle, identity: str, emitter: Emitter) -> Mapping[str, Any]:
     final = _trained(request, identity, emitter)
 
-    encoder = GcnEncoder(
-        load_features(bundle, request.settings.features).num_columns,
-        request.settings.encoder.layers,
-        request.settings.encoder.batch_norm_momentum,
-    )
+    in_dim = load_features(bundle, request.settings.features).num_columns
+    encoder = new_encoder(in_dim, request.settings.encoder, len(bundle.relations))
     checkpoint.load_online(final, encoder)
     manifest = embedding_set.write(
         request.out,
-        bundle,
+        embedded,
         encoder.eval(),
         request.settings,
         {**_training_info(bundle, request.settings, final, identity), "losses": curve.read(request.work)},
@@ -77,12 +81,13 @@ def _made(request: TrainSpec, bundle: Bundle, identity: str, emitter: Emitter) -
     return _summary(request.out, manifest)
 
 
-def _identity(bundle: Bundle, settings: TrainSettings) -> str:
+def _identity(bundle: Bundle, embedded: Bundle, settings: TrainSettings) -> str:
     """What decides a run's outcome: the data and every setting but those of where and how it is carried out."""
     carried_out = {"run": {"checkpoint_every", "num_workers", "device"}}
     reads_ppr = (settings.uses_anchors or bundle.features is None) and (bundle.path / "ppr").is_dir()
     derived = [read_manifest(bundle.path / "ppr", PPR)["content_hash"]] if reads_ppr else []
-    return fingerprint("train", bundle.content_hash, derived, settings.model_dump(exclude=carried_out))
+    graphs = [bundle.content_hash, embedded.content_hash]
+    return fingerprint("train", graphs, derived, settings.model_dump(exclude=carried_out))
 
 
 def _finished(out: Path, identity: str) -> Mapping[str, Any]:
@@ -105,6 +110,7 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
     """Refuse now what could only fail later, and say what is unusual."""
     if bundle.num_nodes < 2:
         raise InputError("the graph is too small to train on", given=f"{bundle.num_nodes} nodes", expected="2 or more")
+    view_topologies(bundle, settings.views)
     if settings.uses_anchors:
         bundle.ppr(settings.anchors.num_local)
     if settings.augment.half_hop > 0 and batch_mode(settings.batch, bundle.num_nodes) == "mini":
@@ -131,6 +137,38 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
             "weights_ignored",
             "the graph has edge weights: PPR, and so local anchors, follow them; the encoder counts every edge alike",
         )
+
+
+def _check_embedded(bundle: Bundle, embedded: Bundle, settings: TrainSettings) -> None:
+    """An encoder embeds the nodes of another graph where it means there what it meant in training."""
+    if embedded.content_hash == bundle.content_hash:
+        return
+    widths = [0 if graph.features is None else graph.features.shape[1] for graph in (bundle, embedded)]
+    if 0 in widths:
+        raise InputError(
+            "features that are hashed from one graph mean nothing in another",
+            where=str(embedded.path if bundle.features else bundle.path),
+            given="a graph without node features",
+            expected="node features in both graphs",
+            remedy="embed the graph that is trained on, or ingest with features",
+        )
+    if widths[0] != widths[1] or bundle.relations != embedded.relations:
+        raise InputError(
+            "the graph to embed is of another kind than the one to train on",
+            where=str(embedded.path),
+            given=f"{widths[1]} feature columns and relations {list(embedded.relations)}",
+            expected=f"{widths[0]} and {list(bundle.relations)}, as {bundle.path} has",
+            remedy="name a bundle of the same features and relations",
+        )
+    if settings.features.transform == "standardize":
+        raise UsageError(
+            "features cannot be standardised for the nodes of another graph",
+            given="features.transform = standardize, with another bundle to embed",
+            expected="features that mean the same in both",
+            remedy="standardise the features before ingest",
+            pointer="/settings/features/transform",
+        )
+    view_topologies(embedded, settings.views)
 
 
 def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
@@ -163,6 +201,7 @@ def _training_info(bundle: Bundle, settings: TrainSettings, final: Path, identit
         "workers": settings.run.num_workers,
         "device": progress.device,
         "batch_mode": mode,
+        "bundle": {"path": str(bundle.path.absolute()), "content_hash": bundle.content_hash},
         "sampler": NumbaSampler.name if mode == "mini" else None,
         "identity": identity,
     }

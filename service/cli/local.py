@@ -17,7 +17,7 @@ from service.cli.output import fail, print_facts, print_json
 if TYPE_CHECKING:
     from service.jobs.stages import StageOutcome
 
-__all__ = ["evaluate", "export", "generate", "index", "ingest", "preprocess", "split_edges", "train"]
+__all__ = ["evaluate", "export", "generate", "index", "induce", "ingest", "preprocess", "split_edges", "train"]
 
 
 class Precision(StrEnum):
@@ -161,11 +161,29 @@ def split_edges(
     _run("split-edges", spec, as_json)
 
 
+def induce(
+    bundle: BundlePath,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The bundle to make.")],
+    set_: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cut out the graph of a published split's training nodes, to train on without seeing the others."""
+    from preprocessing.settings import InduceSettings
+
+    settings = validated(InduceSettings, assign({}, set_ or []))
+    spec = {"bundle": str(bundle.absolute()), "out": str(out.absolute()), "settings": settings.model_dump()}
+    _run("induce", spec, as_json)
+
+
 def train(
     bundle: BundlePath,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The embedding set to make.")],
     preset: Annotated[str | None, typer.Option(help="Published settings to start from, as cora or photo.")] = None,
     set_: Set = None,
+    embed: Annotated[
+        Path | None,
+        typer.Option(help="Bundle whose nodes to embed; default: the one trained on."),
+    ] = None,
     work: Annotated[
         Path | None, typer.Option(help="Where checkpoints go; default: beside OUT, until it is made.")
     ] = None,
@@ -182,6 +200,7 @@ def train(
         "bundle": str(bundle.absolute()),
         "out": str(out),
         "work": str(checkpoints),
+        "embed": str(embed.absolute()) if embed else None,
         "settings": settings.model_dump(),
     }
     _run("train", spec, as_json, scratch=None if work else checkpoints)

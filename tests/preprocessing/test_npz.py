@@ -175,3 +175,18 @@ def test_a_relation_is_named_as_its_folder_can_be(tmp_path: Path, name: str) -> 
         arrays[f"adj_{name}_{part}"] = arrays.pop(f"adj_{part}")
     with pytest.raises(InputError, match="cannot be the name of a relation"):
         run(tmp_path, arrays)
+
+
+@pytest.mark.parametrize("prefix", ["", "split_"])
+def test_masks_are_a_published_split(tmp_path: Path, prefix: str) -> None:
+    masks = {"train_mask": [1, 0, 0, 1, 0], "val_mask": [0, 1, 0, 0, 0], "test_mask": [0, 0, 1, 0, 0]}
+    named = {prefix + name: np.array(mask) for name, mask in masks.items()}
+    bundle = run(tmp_path, WHOLE | named)
+    column = pq.read_table(tmp_path / "bundle" / "splits.parquet")["split"].to_pylist()
+    assert column == ["train", "validation", "test", "train", None]
+    assert bundle.split is not None
+    assert bundle.split.train.tolist() == [0, 3]
+    assert bundle.manifest["warnings"] == []
+    (tmp_path / "short").mkdir()
+    with pytest.raises(InputError, match=r"this is no mask\n  given: int64 \(4,\)"):
+        run(tmp_path / "short", WHOLE | named | {prefix + "val_mask": np.array([0, 1, 0, 0])})

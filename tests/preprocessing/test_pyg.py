@@ -58,7 +58,48 @@ def test_the_same_data_is_answered_again_and_other_data_refused(tmp_path: Path) 
             ingest_pyg(data(**change), tmp_path / "bundle")
 
 
-@pytest.mark.parametrize("y", [torch.ones(4, 3, dtype=torch.long), torch.ones(4), torch.ones(1, dtype=torch.long)])
+MASKS = {
+    "train_mask": torch.tensor([True, False, False, False]),
+    "val_mask": torch.tensor([False, True, False, True]),
+    "test_mask": torch.tensor([False, False, False, False]),
+}
+
+
+def test_masks_of_one_split_are_read_and_of_many_reported(tmp_path: Path) -> None:
+    ingest_pyg(data(**MASKS), tmp_path / "bundle")
+    bundle = Bundle(tmp_path / "bundle")
+    assert bundle.split is not None
+    assert [part.tolist() for part in (bundle.split.train, bundle.split.validation, bundle.split.test)] == [
+        [0],
+        [1, 3],
+        [],
+    ]
+    assert bundle.manifest["split"] == {"train": 1, "validation": 2, "test": 0}
+    assert bundle.manifest["warnings"] == []
+    with pytest.raises(UsageError, match="exists already"):
+        ingest_pyg(data(**{**MASKS, "test_mask": torch.tensor([False, False, True, False])}), tmp_path / "bundle")
+    many = {name: mask[:, None].repeat(1, 20) for name, mask in MASKS.items()}
+    ingest_pyg(data(**many), tmp_path / "many")
+    assert Bundle(tmp_path / "many").split is None
+    assert "test_mask, train_mask, val_mask" in Bundle(tmp_path / "many").manifest["warnings"][0]["message"]
+    with pytest.raises(InputError, match=r"node 1 \(from 0\) is in two parts"):
+        ingest_pyg(data(**{**MASKS, "test_mask": torch.tensor([False, True, False, False])}), tmp_path / "twice")
+
+
+def test_any_number_of_classes_a_node(tmp_path: Path) -> None:
+    truths = torch.tensor([[0.0, 1, 1], [0, 0, 0], [0, 1, 0], [0, 1, 1]])
+    ingest_pyg(data(y=truths), tmp_path / "bundle")
+    bundle = Bundle(tmp_path / "bundle")
+    assert bundle.labels is None
+    assert bundle.label_sets is not None
+    assert pq.read_table(tmp_path / "bundle" / "labels.parquet")["label"].to_pylist() == [[1, 2], [], [1], [1, 2]]
+    assert bundle.label_sets.names == ["1", "2"]
+    assert bundle.label_sets.members.tolist() == [[True, True], [False, False], [True, False], [True, True]]
+    assert bundle.label_sets.labelled.all()
+    assert bundle.manifest["labels"] == {"classes": 2, "labelled": 4}
+
+
+@pytest.mark.parametrize("y", [2 * torch.ones(4, 3), torch.ones(4), torch.ones(1, dtype=torch.long)])
 def test_targets_that_are_no_classes_are_reported(tmp_path: Path, y: torch.Tensor) -> None:
     ingest_pyg(data(y=y), tmp_path / "bundle")
     bundle = Bundle(tmp_path / "bundle")
@@ -122,3 +163,25 @@ def test_several_graphs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(datasets, "KarateClub", lambda: [data(), data()])
     with pytest.raises(InputError, match="not one graph"):
         by_name(tmp_path, "KarateClub")
+
+
+def test_graphs_of_a_split_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PPI is: a part of the split at a time, several graphs each, 0/1 targets."""
+    truths = torch.tensor([[1.0, 0], [0, 1], [1, 1], [0, 0]])
+
+    def ppi(root: str, split: str) -> list[Data]:
+        number = {"train": 2, "val": 1, "test": 1}[split]
+        return [data(x=data().x + len(split), y=truths) for _ in range(number)]
+
+    monkeypatch.setattr(datasets, "PPI", ppi)
+    bundle = by_name(tmp_path, "PPI")
+    assert bundle.num_nodes == 16
+    assert bundle.manifest["split"] == {"train": 8, "validation": 4, "test": 4}
+    assert [bundle.topology.neighbors(row).tolist() for row in range(16)] == [
+        [near + 4 * graph for near in row] for graph in range(4) for row in ([1], [0, 2], [1], [])
+    ]
+    assert bundle.features is not None
+    expected = np.concatenate([data().x.numpy() + shift for shift in (5, 5, 3, 4)])
+    assert np.asarray(bundle.features.values).tolist() == expected.tolist()
+    assert bundle.label_sets is not None
+    assert bundle.label_sets.members.tolist() == truths.bool().tolist() * 4

@@ -16,7 +16,8 @@ from preprocessing.bundle import Bundle
 from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
 from trainer import embedding_set
-from trainer.encoders.gcn import GcnEncoder
+from trainer.encoders import Encoder
+from trainer.encoders import new_encoder as build_encoder
 from trainer.features import load_features
 from trainer.settings import TrainSettings
 
@@ -61,7 +62,7 @@ def make_labelled_bundle(
 def write_embeddings(
     out: Path,
     bundle: Bundle,
-    encoder: GcnEncoder | None = None,
+    encoder: Encoder | None = None,
     *,
     snapshots_dir: Path = Path("no-snapshots"),
     training_info: Mapping[str, Any] | None = None,
@@ -78,8 +79,8 @@ def write_embeddings(
     )
 
 
-def new_encoder(bundle: Bundle, seed: int = 3) -> GcnEncoder:
+def new_encoder(bundle: Bundle, seed: int = 3) -> Encoder:
     settings = TrainSettings.model_validate(settings_document())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return GcnEncoder(load_features(bundle, settings.features).num_columns, settings.encoder.layers)
+        return build_encoder(load_features(bundle, settings.features).num_columns, settings.encoder)

@@ -7,19 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from labelled_bundles import make_labelled_bundle, new_encoder, write_embeddings
 from safetensors.torch import save_file
+from training_bundles import random_edges
 
-from preprocessing.bundle import Bundle, SparseFeatures
+from preprocessing.bundle import Bundle, Labels, SparseFeatures
 from preprocessing.errors import UsageError
+from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
 from trainer.embedding_set import EmbeddingSet
 from trainer.evaluation.collapse import collapse_figures
 from trainer.evaluation.degree_bias import degree_buckets
 from trainer.evaluation.evaluate import evaluate
-from trainer.evaluation.probe import ArrayRows, ProbeResult, draw_splits, probe
+from trainer.evaluation.probe import ArrayRows, ProbeResult, probe
+from trainer.evaluation.splits import draw_splits
+from trainer.evaluation.targets import ClassTargets
 from trainer.features import FeatureStore, _SparseSource
 from trainer.settings import EvaluateSettings, FeatureSettings
 
@@ -81,8 +87,9 @@ def test_report_of_a_run_with_snapshots(tmp_path: Path) -> None:
     # The same probe called directly, on labels looked up by external id.
     vectors = EmbeddingSet(tmp_path / "emb").vectors
     codes = np.array([int(name[1:]) % 3 for name in bundle.ids.external(np.arange(NODES))])
+    targets = ClassTargets(Labels(codes, ["class 0", "class 1", "class 2"]))
     settings = EvaluateSettings(**QUICK)
-    expected = probe(ArrayRows(vectors), codes, draw_splits(np.arange(NODES), settings), settings)
+    expected = probe(ArrayRows(vectors), targets, draw_splits(np.arange(NODES), settings), settings)
     last = report["probe"]["rgrl"]["last"]
     assert last == {"epoch": 4, **expected.summary()}
 
@@ -128,6 +135,41 @@ def test_labels_of_no_use_leave_a_report_without_a_probe(
     assert note in report["notes"][0]
     assert report["collapse"]["effective_rank"] > 1
     assert summary["test_accuracy"] is None
+
+
+def test_sets_of_labels_on_a_published_split(tmp_path: Path) -> None:
+    """A node table with a list of labels and a split column, to micro-F1 in the report."""
+    rng = np.random.default_rng(2)
+    values = rng.normal(size=(NODES, 4)).astype(np.float32)
+    sets = [[name for name, value in zip("abcd", row, strict=True) if value > 0] for row in values]
+    parts = ["train"] * 40 + ["val"] * 20 + ["test"] * 25 + [None] * 5
+    order = rng.permutation(NODES)
+    nodes = {
+        "id": order,
+        "x": pa.FixedSizeListArray.from_arrays(pa.array(values[order].reshape(-1)), 4),
+        "label": [sets[i] if i != 3 else None for i in order],
+        "split": [parts[i] for i in order],
+    }
+    pq.write_table(pa.table(nodes), tmp_path / "nodes.parquet")
+    ends = random_edges(NODES, 90, seed=0)
+    pq.write_table(pa.table({"source": ends[:, 0], "target": ends[:, 1]}), tmp_path / "edges.parquet")
+    tables = {name: str(tmp_path / f"{name}.parquet") for name in ("nodes", "edges")}
+    source = {"kind": "tables", **tables, "split": "split"}
+    ingest({"out": tmp_path / "bundle", "settings": {"source": source}}, Emitter("ingest"))
+    bundle = Bundle(tmp_path / "bundle")
+    assert bundle.manifest["labels"] == {"classes": 4, "labelled": NODES - 1}
+    assert bundle.manifest["split"] == {"train": 40, "validation": 20, "test": 25}
+    assert bundle.labels is None
+
+    write_embeddings(tmp_path / "emb", bundle)
+    report, _ = run(bundle, tmp_path / "emb", steps=200, lr=0.1)
+    protocol = report["probe"]["protocol"]
+    assert (protocol["metric"], protocol["split"], protocol["classes"]) == ("micro_f1", "fixed", 4)
+    assert protocol["nodes"] == {"train": 39, "validation": 20, "test": 25}
+    # Labels are the signs of the features: only the untrained network stands between.
+    assert report["probe"]["baselines"]["raw_features"]["test_mean"] > 0.9
+    random, _ = run(bundle, tmp_path / "emb", protocol="random")
+    assert random["probe"]["protocol"]["split"] == "random"
 
 
 def test_a_rare_class_some_missing_labels_and_no_ppr_are_noted(tmp_path: Path) -> None:
@@ -193,7 +235,7 @@ def test_degree_buckets() -> None:
     degrees = np.array([0, 1, 1, 2, 3, 4, 7, 8, 100])
     tested = np.array([1, 2, 2, 4, 0, 1, 1, 0, 5])
     wrong = np.array([1, 1, 0, 3, 0, 0, 1, 0, 5])
-    result = ProbeResult(np.zeros(1), np.zeros(1), tested, wrong)
+    result = ProbeResult(np.zeros(1), np.zeros(1), np.zeros(1), tested, wrong)
     assert degree_buckets(degrees, result) == [
         {"min_degree": 0, "max_degree": 0, "nodes": 1, "error_rate": 1.0},
         {"min_degree": 1, "max_degree": 1, "nodes": 2, "error_rate": 0.25},
@@ -213,7 +255,8 @@ def test_raw_features_of_cora(real_data: Path) -> None:
         indptr.astype(np.int64), indices.astype(np.int32), np.ones(len(indices), np.float32), tuple(shape)
     )
     settings = EvaluateSettings(splits=5)
+    targets = ClassTargets(Labels(codes, [str(code) for code in range(7)]))
     store = FeatureStore(_SparseSource(stored), len(codes), FeatureSettings())
-    scores = probe(store, codes, draw_splits(np.arange(len(codes)), settings), settings).summary()
+    scores = probe(store, targets, draw_splits(np.arange(len(codes)), settings), settings).summary()
     assert 0.50 < scores["test_mean"] < 0.65
     assert abs(scores["val_mean"] - scores["test_mean"]) < 0.05

@@ -10,15 +10,14 @@ import torch
 from training_bundles import make_bundle
 
 from trainer import inference
-from trainer.adjacency import GraphAdjacency
-from trainer.encoders.gcn import GcnEncoder
+from trainer.encoders import Encoder, new_encoder
 from trainer.features import load_features
 from trainer.inference import embed, scratch
-from trainer.settings import FeatureSettings
+from trainer.settings import EncoderSettings, FeatureSettings
 
 
-def trained(encoder: GcnEncoder) -> GcnEncoder:
-    """Parameters and BatchNorm statistics that no layer could leave out unnoticed."""
+def trained(encoder: Encoder) -> Encoder:
+    """Parameters and statistics that no layer could leave out unnoticed."""
     generator = torch.Generator().manual_seed(1)
     for name, tensor in encoder.state_dict().items():
         if tensor.is_floating_point():
@@ -29,9 +28,20 @@ def trained(encoder: GcnEncoder) -> GcnEncoder:
 
 @pytest.mark.parametrize("layout", ["dense", "sparse", "none"])
 @pytest.mark.parametrize("direction", ["undirected", "directed"])
-@pytest.mark.parametrize("layers", [[6], [7, 5], [8, 3, 6]])
+@pytest.mark.parametrize(
+    ("kind", "layers"),
+    [
+        ("gcn", [6]),
+        ("gcn", [7, 5]),
+        ("gcn", [8, 3, 6]),
+        ("sage_residual", [6]),
+        ("sage_residual", [6, 6, 6]),
+        ("sage_skip", [6]),
+        ("sage_skip", [7, 7, 5]),
+    ],
+)
 def test_equals_full_batch(
-    tmp_path: Path, layout: str, direction: str, layers: list[int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, layout: str, direction: str, kind: str, layers: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(4)
     features = {
@@ -43,9 +53,9 @@ def test_equals_full_batch(
     assert bundle.manifest["features"]["layout"] == layout
     transform = "standardize" if layout == "dense" else "none"
     store = load_features(bundle, FeatureSettings(transform=transform))
-    encoder = trained(GcnEncoder(store.num_columns, layers))
+    encoder = trained(new_encoder(store.num_columns, EncoderSettings(kind=kind, layers=layers)))
     with torch.no_grad():
-        adjacency = GraphAdjacency(bundle.topology).normalized()
+        adjacency = encoder.graph_adjacency(bundle.topology).normalized()
         expected = encoder.eval()(store.all(), [adjacency] * len(layers))
     assert expected.std() > 0.01
 

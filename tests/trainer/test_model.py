@@ -8,7 +8,6 @@ import torch
 from training_bundles import make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
-from trainer.adjacency import GraphAdjacency
 from trainer.batches import FullBatch, MiniBatch
 from trainer.features import load_features
 from trainer.objectives import Step, new_objective
@@ -137,13 +136,21 @@ def no_dropping(**parts: dict) -> TrainSettings:
     return settings(augment=dict.fromkeys(names, 0.0), **parts)
 
 
+ENCODERS = [
+    {"kind": "gcn", "layers": [16, 8]},
+    {"kind": "sage_residual", "layers": [8, 8]},
+    {"kind": "sage_skip", "layers": [16, 8]},
+]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: encoder["kind"])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
-def test_one_mini_batch_of_all_nodes_is_the_full_batch(tmp_path: Path, kind: str) -> None:
+def test_one_mini_batch_of_all_nodes_is_the_full_batch(tmp_path: Path, kind: str, encoder: dict) -> None:
     features = np.random.default_rng(1).normal(size=(40, 12)).astype(np.float32)
     if kind == "sparse":
         features[np.random.default_rng(2).random(features.shape) < 0.8] = 0
     bundle = make_bundle(tmp_path, features=features)
-    chosen = no_dropping(batch={"mode": "mini", "size": 40, "fan_out": [-1, -1]})
+    chosen = no_dropping(batch={"mode": "mini", "size": 40, "fan_out": [-1, -1]}, encoder=encoder)
     store = load_features(bundle, chosen.features)
     mini_source = MiniBatch(bundle, store, chosen, device=CPU)
     assert mini_source.num_steps == 1
@@ -157,13 +164,14 @@ def test_one_mini_batch_of_all_nodes_is_the_full_batch(tmp_path: Path, kind: str
             assert (other.grad - one.grad).norm() <= 1e-5 * max(1, one.grad.norm()), name
 
 
-def test_small_batches_of_full_fan_out_give_the_full_batchs_outputs_in_eval_mode(bundle: Bundle) -> None:
-    chosen = no_dropping(batch={"mode": "mini", "size": 6, "fan_out": [-1, -1]})
+@pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: encoder["kind"])
+def test_small_batches_of_full_fan_out_give_the_full_batchs_outputs_in_eval_mode(bundle: Bundle, encoder: dict) -> None:
+    chosen = no_dropping(batch={"mode": "mini", "size": 6, "fan_out": [-1, -1]}, encoder=encoder)
     store = load_features(bundle, chosen.features)
     source = MiniBatch(bundle, store, chosen, device=CPU)
     model = model_for(bundle, chosen).eval()
     with torch.no_grad():
-        adjacency = GraphAdjacency(bundle.topology).normalized()
+        adjacency = model.online.graph_adjacency(bundle.topology).normalized()
         expected = model.online(store.all(), [adjacency, adjacency])
         for number in range(source.num_steps):
             step, queries = source.step(3, number), source.queries(3, number)[0]

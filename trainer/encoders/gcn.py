@@ -1,4 +1,4 @@
-"""The encoder f: node features and one adjacency a layer to node embeddings."""
+"""The transductive encoder: graph convolutions with BatchNorm and PReLU, as BGRL's (Thakoor et al., 2022)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from trainer.activation import affine_prelu
-from trainer.adjacency import Adjacency
-from trainer.features import Features
+from trainer.adjacency import GraphAdjacency, SampledAdjacency
+from trainer.encoders.base import Aggregated, Encoder, FeatureRows, State
 
 __all__ = ["GcnEncoder", "GcnLayer"]
 
 
 class GcnLayer(nn.Module):
-    """PReLU(BatchNorm(A X W + b)), as BGRL (Thakoor et al., 2022) stacks graph convolutions."""
+    """PReLU(BatchNorm(A X W + b)), whose A X W is made outside."""
 
     def __init__(self, in_dim: int, out_dim: int, momentum: float) -> None:
         super().__init__()
@@ -26,10 +26,6 @@ class GcnLayer(nn.Module):
         self.norm = nn.BatchNorm1d(out_dim, momentum=momentum)
         self.activation = nn.PReLU()
         nn.init.xavier_uniform_(self.weight)
-
-    def forward(self, x: Features | Tensor, adjacency: Adjacency) -> Tensor:
-        """[C, in] and an R×C adjacency to [R, out]."""
-        return self.activate(adjacency.matmul(x @ self.weight))
 
     def activate(self, aggregated_RD: Tensor) -> Tensor:
         """What follows A X W: bias, BatchNorm, PReLU. By fixed statistics the first two are one affine map."""
@@ -49,8 +45,11 @@ class GcnLayer(nn.Module):
         return self.activation.weight
 
 
-class GcnEncoder(nn.Module):
+class GcnEncoder(Encoder):
     """Graph convolutions of the widths ``layers``; the last is the embedding's."""
+
+    graph_adjacency = GraphAdjacency
+    sampled_adjacency = SampledAdjacency
 
     def __init__(self, in_dim: int, layers: Sequence[int], momentum: float = 0.01) -> None:
         super().__init__()
@@ -58,14 +57,14 @@ class GcnEncoder(nn.Module):
             GcnLayer(width, following, momentum) for width, following in pairwise([in_dim, *layers])
         )
 
-    @property
-    def num_layers(self) -> int:
-        """How many adjacencies ``forward`` takes."""
-        return len(self.layers)
+    def start(self, x_n: FeatureRows) -> State:
+        """Neighbours hear X W."""
+        return State(x_n @ self._layer(0).weight)
 
-    def forward(self, x: Features | Tensor, adjacencies: Sequence[Adjacency]) -> Tensor:
-        """``adjacencies``: one a layer, the first heard first; their rows shrink to the nodes asked for."""
-        hidden = x
-        for layer, adjacency in zip(self.layers, adjacencies, strict=True):
-            hidden = layer(hidden, adjacency)
-        return cast(Tensor, hidden)
+    def advance(self, number: int, nodes: Aggregated) -> State:
+        """A node keeps nothing of its own: its self-loop is in A."""
+        hidden_RD = self._layer(number).activate(nodes.heard_RD)
+        return State(hidden_RD if number + 1 == self.num_layers else hidden_RD @ self._layer(number + 1).weight)
+
+    def _layer(self, number: int) -> GcnLayer:
+        return cast(GcnLayer, self.layers[number])

@@ -19,7 +19,8 @@ from preprocessing.bundle import Bundle, PprRows
 from trainer.embedding_set import EmbeddingSet
 from trainer.evaluation.probe import ArrayRows
 from trainer.features import Features, FeatureStore
-from trainer.inference import embed, scratch
+from trainer.inference import scratch
+from trainer.relations import embed_bundle
 from trainer.sparse import SparseMatrix
 
 __all__ = ["PprSmoothed", "random_encoder"]
@@ -76,5 +77,5 @@ def random_encoder(
         torch.manual_seed(RANDOM_ENCODER_SEED)
         encoder = embeddings.new_encoder()
     vectors_ND = scratch(embeddings.vectors.shape, directory)
-    embed(encoder, features, bundle.topology, vectors_ND, directory=directory, device=device)
+    embed_bundle(encoder, features, bundle, embeddings.views, vectors_ND, directory=directory, device=device)
     return ArrayRows(vectors_ND)

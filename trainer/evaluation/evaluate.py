@@ -7,7 +7,8 @@
     epochs           of training
     notes            [what could not be measured of the nodes, or should be known, in words]
     probe            null without usable labels or before task ``nodes``, else
-      protocol       {task, classifier, optimizer, lr, steps, splits, seed, nodes {train, validation, test}, classes}
+      protocol       {task, metric, classifier, optimizer, lr, steps, split, splits, seed,
+                      nodes {train, validation, test}, classes}
       rgrl           {last, best_validation}   best_validation is null for a run that kept no snapshots
       snapshots      [score, by epoch, the last among them]
       baselines      {raw_features, ppr_smoothed, random_encoder}   null each where it cannot be had
@@ -22,9 +23,11 @@
     collapse         the fields of ``CollapseFigures``
     losses           [{epoch, step, loss, …}], the training curve in at most 1,000 points, with the objective's parts
 
-A score of nodes is ``{val_mean, val_std, test_mean, test_std}``, accuracies as fractions of 1, with the ``epoch`` where
-it is a training run's. A score of links is ``{val_auc, val_ap, test_auc, test_ap}`` for each kind of negatives, null
-where a part has none. One task leaves in the report what an evaluation of the other has found.
+A score of nodes is ``{val_mean, val_std, test_mean, test_std, test_macro_f1_mean, test_macro_f1_std}``, fractions of 1,
+with the ``epoch`` where it is a training run's. ``val`` and ``test`` are of the protocol's ``metric``: accuracy, which
+is the micro-F1 of one class a node, or for nodes of any number of classes micro-F1. A score of links is ``{val_auc,
+val_ap, test_auc, test_ap}`` for each kind of negatives, null where a part has none. One task leaves in the report what
+an evaluation of the other has found.
 """
 
 from __future__ import annotations

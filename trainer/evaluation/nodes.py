@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from preprocessing.bundle import Labels
 from preprocessing.errors import ArtifactError
 from preprocessing.stage import Emitter
 from trainer.evaluation.baselines import PprSmoothed
 from trainer.evaluation.degree_bias import degree_buckets
-from trainer.evaluation.probe import ProbeResult, RowReader, Splits, draw_splits, probe
+from trainer.evaluation.probe import ProbeResult, RowReader, probe
 from trainer.evaluation.run_vectors import RunVectors
+from trainer.evaluation.task import ProbeTask, probe_task
 from trainer.settings import EvaluateSettings
 
 __all__ = ["node_report"]
@@ -28,7 +26,7 @@ SELECTION_NOTE = (
 def node_report(run: RunVectors, settings: EvaluateSettings, emitter: Emitter) -> dict[str, Any]:
     """The report's ``probe``, ``degree_buckets`` and ``notes``; without labels of use there is no probe."""
     notes: list[str] = []
-    task = _task(run.bundle.labels, settings, notes)
+    task = probe_task(run.bundle, settings, notes)
     probed = (
         {"probe": None, "degree_buckets": []}
         if task is None
@@ -37,41 +35,13 @@ def node_report(run: RunVectors, settings: EvaluateSettings, emitter: Emitter) -
     return probed | {"notes": notes}
 
 
-@dataclass(frozen=True)
-class _Task:
-    """Labels that a probe can be trained and tested on."""
-
-    labels: Labels
-    splits: Splits
-
-
-def _task(labels: Labels | None, settings: EvaluateSettings, notes: list[str]) -> _Task | None:
-    """The probe's task, or None and a note why there is none."""
-    labelled = np.flatnonzero(labels.codes >= 0) if labels is not None else np.empty(0, dtype=np.int64)
-    if labels is None or len(labelled) == 0:
-        notes.append("no probe: the bundle has no labels")
-        return None
-    if len(labels.names) == 1:
-        notes.append(f"no probe: every label is the same, {labels.names[0]!r}")
-        return None
-    splits = draw_splits(labelled, settings)
-    if 0 in (splits.train.shape[1], splits.validation.shape[1], splits.test.shape[1]):
-        notes.append(f"no probe: {len(labelled)} labelled nodes are too few to train, validate and test on")
-        return None
-    counts = np.bincount(labels.codes[labelled], minlength=len(labels.names))
-    rare = [f"{labels.names[c]!r} ({counts[c]})" for c in np.flatnonzero(counts * settings.train_share < 1)]
-    if rare:
-        notes.append("classes with less than one training node a split to expect: " + ", ".join(rare))
-    return _Task(labels, splits)
-
-
 @dataclass
 class _Probing:
     """The probes of one evaluation: the embeddings, the run's snapshots, and the baselines."""
 
     run: RunVectors
     settings: EvaluateSettings
-    task: _Task
+    task: ProbeTask
     notes: list[str]
     emitter: Emitter
     done: int = 0
@@ -104,7 +74,7 @@ class _Probing:
         }
 
     def _probe(self, reader: RowReader, total: int) -> ProbeResult:
-        result = probe(reader, self.task.labels.codes, self.task.splits, self.settings, self.run.device)
+        result = probe(reader, self.task.targets, self.task.splits, self.settings, self.run.device)
         self.done += 1
         self.emitter.progress(self.done, total, "probes")
         return result
@@ -133,10 +103,12 @@ class _Probing:
         splits = self.task.splits
         return {
             "task": "node classification",
-            "classifier": "linear, cross entropy, full batch",
+            "metric": self.task.targets.metric,
+            "classifier": f"linear, {self.task.targets.loss_name}, full batch",
             "optimizer": "adam",
             "lr": self.settings.lr,
             "steps": self.settings.steps,
+            "split": splits.protocol,
             "splits": self.settings.splits,
             "seed": self.settings.seed,
             "nodes": {
@@ -144,5 +116,5 @@ class _Probing:
                 "validation": splits.validation.shape[1],
                 "test": splits.test.shape[1],
             },
-            "classes": len(self.task.labels.names),
+            "classes": len(self.task.targets.names),
         }

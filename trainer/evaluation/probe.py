@@ -1,7 +1,7 @@
 """The linear probe: how well a linear classifier on frozen vectors names a node's label.
 
-The paper's protocol (section 5, as its code runs it): random 10/10/80 splits of the labelled nodes, and for each one
-linear layer under cross entropy, 100 full-batch steps of Adam. The classifiers of all splits are trained side by side
+The paper's protocol (section 5, as its code runs it): for each split of the labelled nodes one linear layer under cross
+entropy, 100 full-batch steps of Adam. The classifiers of all splits are trained side by side
 as one batched model: their losses add up, so no classifier's gradient touches another's, and Adam works elementwise.
 """
 
@@ -14,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from preprocessing.array_types import Int64Array
+from preprocessing.array_types import Float64Array, Int64Array
+from trainer.evaluation.splits import Splits
+from trainer.evaluation.targets import F1Counts, Targets
 from trainer.features import Features
 from trainer.settings import EvaluateSettings
 from trainer.sparse import Pattern, SparseMatrix
 
-__all__ = ["ArrayRows", "ProbeResult", "RowReader", "Splits", "draw_splits", "initial_weights", "probe"]
+__all__ = ["ArrayRows", "ProbeResult", "RowReader", "initial_weights", "probe"]
 
 # Training rows of as many splits as fit here, were they dense, are held at once; those of one split always are.
 GATHER_BYTES = 256 << 20
@@ -53,20 +54,15 @@ class ArrayRows:
 
 
 @dataclass(frozen=True)
-class Splits:
-    """Rows of labelled nodes, a line a split: train [S, n], validation [S, v], test [S, t]."""
-
-    train: Int64Array
-    validation: Int64Array
-    test: Int64Array
-
-
-@dataclass(frozen=True)
 class ProbeResult:
-    """Accuracies [S] as fractions, and for each node [N] in how many splits it was tested, and how often wrong."""
+    """Micro-F1 [S] as fractions, for one class a node accuracy, and macro-F1 over the test nodes.
 
-    validation: npt.NDArray[np.float64]
-    test: npt.NDArray[np.float64]
+    And for each node [N] in how many splits it was tested, and how often wrong: told any class amiss.
+    """
+
+    validation: Float64Array
+    test: Float64Array
+    test_macro_f1: Float64Array
     tested: Int64Array
     wrong: Int64Array
 
@@ -77,18 +73,9 @@ class ProbeResult:
             "val_std": float(self.validation.std()),
             "test_mean": float(self.test.mean()),
             "test_std": float(self.test.std()),
+            "test_macro_f1_mean": float(self.test_macro_f1.mean()),
+            "test_macro_f1_std": float(self.test_macro_f1.std()),
         }
-
-
-def draw_splits(labelled: Int64Array, settings: EvaluateSettings) -> Splits:
-    """Random splits of the ``labelled`` rows: test and validation shares rounded down, what is left trains."""
-    rng = np.random.default_rng(settings.seed)
-    order = np.stack([rng.permutation(labelled) for _ in range(settings.splits)])
-    # 0.8 where 0.1 and 0.1 are taken away, not 0.7999….
-    test_share = round(1 - settings.train_share - settings.validation_share, 12)
-    test = int(test_share * len(labelled))
-    held_out = test + int(settings.validation_share * len(labelled))
-    return Splits(order[:, held_out:], order[:, test:held_out], order[:, :test])
 
 
 def initial_weights(splits: int, dim: int, classes: int, seed: int) -> Tensor:
@@ -100,34 +87,30 @@ def initial_weights(splits: int, dim: int, classes: int, seed: int) -> Tensor:
 
 def probe(
     reader: RowReader,
-    codes: Int64Array,
+    targets: Targets,
     splits: Splits,
     settings: EvaluateSettings,
     device: torch.device | str = "cpu",
 ) -> ProbeResult:
-    """Train and score one classifier a split; ``codes`` [N] are the nodes' classes, −1 for none."""
+    """Train and score one classifier a split."""
     count, size = splits.train.shape
-    classes = int(codes.max()) + 1
+    classes = len(targets.names)
     weight_SDC = initial_weights(count, reader.num_columns, classes, settings.seed).to(device)
     bias_SC = torch.zeros(count, classes, device=device)
     group = max(1, GATHER_BYTES // (4 * size * reader.num_columns))
     for first in range(0, count, group):
         part = slice(first, first + group)
-        _train(reader, codes, splits.train[part], weight_SDC[part], bias_SC[part], settings)
-    wrong_SN = _mistakes(reader, codes, weight_SDC, bias_SC)
-    tested_SN = np.zeros_like(wrong_SN)
-    np.put_along_axis(tested_SN, splits.test, True, axis=1)
+        _train(reader, targets, splits.train[part], weight_SDC[part], bias_SC[part], settings)
+    with torch.no_grad():
+        validation, test, tested_SN, wrong_SN = _score(reader, targets, splits, weight_SDC, bias_SC)
     return ProbeResult(
-        1 - np.take_along_axis(wrong_SN, splits.validation, axis=1).mean(axis=1),
-        1 - np.take_along_axis(wrong_SN, splits.test, axis=1).mean(axis=1),
-        tested_SN.sum(axis=0),
-        (wrong_SN & tested_SN).sum(axis=0),
+        validation.micro, test.micro, test.macro, tested_SN.sum(axis=0), (wrong_SN & tested_SN).sum(axis=0)
     )
 
 
 def _train(
     reader: RowReader,
-    codes: Int64Array,
+    targets: Targets,
     train_Sn: Int64Array,
     weight_SDC: Tensor,
     bias_SC: Tensor,
@@ -135,12 +118,11 @@ def _train(
 ) -> None:
     """Adam from the given weights and biases, in place."""
     rows = _StackedRows(reader.rows(train_Sn.ravel(), weight_SDC.device), *train_Sn.shape)
-    targets = torch.from_numpy(codes[train_Sn.ravel()]).to(weight_SDC.device)
     parameters = [weight_SDC.requires_grad_(), bias_SC.requires_grad_()]
     optimizer = torch.optim.Adam(parameters, lr=settings.lr)
     for _ in range(settings.steps):
         logits_SnC = rows @ weight_SDC + bias_SC[:, None]
-        loss = cross_entropy(logits_SnC.flatten(0, 1), targets, reduction="sum") / train_Sn.shape[1]
+        loss = targets.loss(logits_SnC.flatten(0, 1), train_Sn.ravel()) / train_Sn.shape[1]
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -172,14 +154,22 @@ class _StackedRows:
         return product_SnC if shift_D is None else product_SnC - (shift_D @ weight_SDC)[:, None]
 
 
-def _mistakes(reader: RowReader, codes: Int64Array, weight_SDC: Tensor, bias_SC: Tensor) -> npt.NDArray[np.bool_]:
-    """Where each split's classifier errs, [S, N]; nodes without a label are False."""
-    splits, dim, classes = weight_SDC.shape
-    weight_DM = weight_SDC.permute(1, 0, 2).reshape(dim, splits * classes)
-    wrong_SN = np.zeros((splits, len(codes)), dtype=np.bool_)
-    labelled = np.flatnonzero(codes >= 0)
-    for first in range(0, len(labelled), SCORE_ROWS):
-        rows = labelled[first : first + SCORE_ROWS]
-        scores_nSC = (reader.rows(rows, weight_DM.device) @ weight_DM).reshape(-1, splits, classes) + bias_SC
-        wrong_SN[:, rows] = (scores_nSC.argmax(dim=2).cpu().numpy() != codes[rows, None]).T
-    return wrong_SN
+def _score(
+    reader: RowReader, targets: Targets, splits: Splits, weight_SDC: Tensor, bias_SC: Tensor
+) -> tuple[F1Counts, F1Counts, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Counts over validation and over test nodes, and which nodes [S, N] are tested, and which a split errs on."""
+    count, dim, classes = weight_SDC.shape
+    weight_DM = weight_SDC.permute(1, 0, 2).reshape(dim, count * classes)
+    validated_SN, tested_SN, wrong_SN = (np.zeros((count, targets.num_nodes), dtype=np.bool_) for _ in range(3))
+    np.put_along_axis(validated_SN, splits.validation, True, axis=1)
+    np.put_along_axis(tested_SN, splits.test, True, axis=1)
+    validation, test = F1Counts(count, classes), F1Counts(count, classes)
+    for first in range(0, len(targets.labelled), SCORE_ROWS):
+        rows = targets.labelled[first : first + SCORE_ROWS]
+        scores_nSC = (reader.rows(rows, weight_DM.device) @ weight_DM).reshape(-1, count, classes) + bias_SC
+        decided_nSC, members_nC = targets.decided(scores_nSC), targets.members(rows, weight_DM.device)
+        for counts, counted_SN in ((validation, validated_SN), (test, tested_SN)):
+            counted_nS = torch.from_numpy(counted_SN[:, rows].T.copy()).to(weight_DM.device)
+            counts.add(decided_nSC, members_nC, counted_nS)
+        wrong_SN[:, rows] = (decided_nSC != members_nC[:, None]).any(dim=2).cpu().numpy().T
+    return validation, test, tested_SN, wrong_SN

@@ -11,7 +11,8 @@ from trainer.embedding_set import EmbeddingSet, Snapshot
 from trainer.evaluation.baselines import random_encoder
 from trainer.evaluation.probe import ArrayRows
 from trainer.features import FeatureStore, load_features
-from trainer.inference import embed, scratch
+from trainer.inference import scratch
+from trainer.relations import embed_bundle
 
 __all__ = ["RunVectors"]
 
@@ -43,10 +44,11 @@ class RunVectors:
     def at(self, snapshot: Snapshot) -> ArrayRows:
         """As they were then."""
         vectors_ND = scratch(self._embeddings.vectors.shape, self._embeddings.path)
-        embed(
+        embed_bundle(
             self._embeddings.encoder(snapshot),
             self.features,
-            self.bundle.topology,
+            self.bundle,
+            self._embeddings.views,
             vectors_ND,
             directory=self._embeddings.path,
             device=self.device,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from trainer.encoders import Encoder, RelationEncoders, new_encoder
 from trainer.objectives.base import AnchorSet, Objective, Step
 from trainer.objectives.bgrl import BgrlObjective
 from trainer.objectives.cca_ssg import CcaSsgObjective
@@ -17,7 +18,7 @@ from trainer.settings import TrainSettings
 
 __all__ = ["OBJECTIVES", "AnchorSet", "Objective", "Step", "new_objective"]
 
-OBJECTIVES: Mapping[str, Callable[[int, TrainSettings], Objective]] = {
+OBJECTIVES: Mapping[str, Callable[[Encoder | RelationEncoders, TrainSettings], Objective]] = {
     "rgrl": RgrlObjective,
     "bgrl": BgrlObjective,
     "grace": GraceObjective,
@@ -27,8 +28,9 @@ OBJECTIVES: Mapping[str, Callable[[int, TrainSettings], Objective]] = {
 }
 
 
-def new_objective(in_dim: int, settings: TrainSettings) -> Objective:
+def new_objective(in_dim: int, settings: TrainSettings, num_relations: int = 1) -> Objective:
     """Networks whose first weights depend on the seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(Draw(settings.run.seed).number(Purpose.PARAMETERS))
-        return OBJECTIVES[settings.objective](in_dim, settings)
+        online = new_encoder(in_dim, settings.encoder, num_relations)
+        return OBJECTIVES[settings.objective](online, settings)

@@ -13,11 +13,10 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from trainer.augment import View
-from trainer.encoders.gcn import GcnEncoder
+from trainer.encoders import Encoder, RelationEncoders
 from trainer.randomness import Draw
-from trainer.settings import TrainSettings
 
-__all__ = ["AnchorSet", "Objective", "Step"]
+__all__ = ["AnchorSet", "Objective", "Step", "encoded"]
 
 
 @dataclass(frozen=True)
@@ -66,14 +65,13 @@ class Objective(nn.Module):
 
     loss_names: ClassVar[Sequence[str]] = ("loss",)
 
-    def __init__(self, in_dim: int, settings: TrainSettings) -> None:
+    def __init__(self, online: Encoder | RelationEncoders) -> None:
         super().__init__()
-        encoder = settings.encoder
-        self.online = GcnEncoder(in_dim, encoder.layers, encoder.batch_norm_momentum)
+        self.online = online
 
     def embeddings(self, step: Step) -> list[Tensor]:
         """The online encoder's output for every view, [n, D] each."""
-        return [self.online(view.features, view.adjacencies) for view in step.views]
+        return encoded(self.online, step)
 
     def forward(self, step: Step) -> Tensor:
         """The losses of a step."""
@@ -81,3 +79,8 @@ class Objective(nn.Module):
 
     def update_target(self, decay: float) -> None:
         """What follows the optimizer's step: nothing, for an objective without a target network."""
+
+
+def encoded(encoder: Encoder | RelationEncoders, step: Step) -> list[Tensor]:
+    """An encoder's output for every view, [n, D] each; where every relation has its encoder, by the view's own."""
+    return [encoder.relation(i)(view.features, view.adjacencies) for i, view in enumerate(step.views)]

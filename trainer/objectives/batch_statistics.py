@@ -35,21 +35,17 @@ def recording(network: nn.Module) -> Iterator[Statistics]:
 
 @contextmanager
 def normalizing_by(statistics: Statistics) -> Iterator[None]:
-    """Their BatchNorms normalise by ``statistics``, and leave their running ones alone.
+    """Their BatchNorms normalise by ``statistics`` in place of their running ones, which stay as they are.
 
     The statistics keep their gradient: taken for constants, they would teach the layers before to run away from them.
     """
-
-    def normalize(norm: nn.BatchNorm1d, mean: Tensor, variance: Tensor) -> Callable[..., Tensor]:
-        def hook(_: nn.Module, inputs: Any, __: Tensor) -> Tensor:
-            unit: Tensor = (inputs[0] - mean) * (variance + norm.eps).rsqrt()
-            return unit * norm.weight + norm.bias
-
-        return hook
-
-    with ExitStack() as hooks:
+    running = {norm: (norm.running_mean, norm.running_var) for norm in statistics}
+    try:
         for norm, (mean, variance) in statistics.items():
-            hooks.enter_context(norm.register_forward_hook(normalize(norm, mean, variance)))
-            hooks.callback(norm.train)
+            norm.running_mean, norm.running_var = mean, variance
             norm.eval()
         yield
+    finally:
+        for norm, (kept_mean, kept_variance) in running.items():
+            norm.running_mean, norm.running_var = kept_mean, kept_variance
+            norm.train()

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from trainer.activation import affine_prelu
-from trainer.objectives.base import Objective, Step
+from trainer.encoders import Encoder, RelationEncoders
+from trainer.objectives.base import Objective, Step, encoded
 from trainer.settings import TrainSettings
 
 __all__ = ["BootstrapObjective", "Predictor"]
@@ -19,8 +20,8 @@ __all__ = ["BootstrapObjective", "Predictor"]
 class BootstrapObjective(Objective):
     """Encoder f_θ and predictor g_θ online, encoder f_ξ as the target (paper, Fig. 3)."""
 
-    def __init__(self, in_dim: int, settings: TrainSettings) -> None:
-        super().__init__(in_dim, settings)
+    def __init__(self, online: Encoder | RelationEncoders, settings: TrainSettings) -> None:
+        super().__init__(online)
         self.predictor = Predictor(settings.encoder.layers[-1], settings.encoder.predictor_hidden)
         self.target = copy.deepcopy(self.online).requires_grad_(False)
 
@@ -31,7 +32,7 @@ class BootstrapObjective(Objective):
     @torch.no_grad()
     def targets(self, step: Step) -> list[Tensor]:
         """h of every view's nodes, [n, D] each, of length 1, without gradient."""
-        return [normalize(self.target(view.features, view.adjacencies)) for view in step.views]
+        return [normalize(hidden_nD) for hidden_nD in encoded(self.target, step)]
 
     @torch.no_grad()
     def update_target(self, decay: float) -> None:

@@ -7,6 +7,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from trainer.encoders import Encoder, RelationEncoders
 from trainer.objectives.base import Objective, Step
 from trainer.settings import TrainSettings
 
@@ -28,8 +29,8 @@ class CcaSsgObjective(Objective):
 
     loss_names = ("loss", "loss_invariance", "loss_decorrelation")
 
-    def __init__(self, in_dim: int, settings: TrainSettings) -> None:
-        super().__init__(in_dim, settings)
+    def __init__(self, online: Encoder | RelationEncoders, settings: TrainSettings) -> None:
+        super().__init__(online)
         self.decorrelation = settings.loss.decorrelation
 
     def forward(self, step: Step) -> Tensor:

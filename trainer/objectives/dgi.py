@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from trainer.encoders import Encoder, RelationEncoders
 from trainer.features import Features
 from trainer.objectives.base import Objective, Step
 from trainer.objectives.batch_statistics import normalizing_by, recording
@@ -27,8 +28,8 @@ class DgiObjective(Objective):
     mean, which is what the discriminator goes by.
     """
 
-    def __init__(self, in_dim: int, settings: TrainSettings) -> None:
-        super().__init__(in_dim, settings)
+    def __init__(self, online: Encoder | RelationEncoders, settings: TrainSettings) -> None:
+        super().__init__(online)
         width = settings.encoder.layers[-1]
         self.discriminator = nn.Parameter(torch.empty(width, width))
         nn.init.xavier_uniform_(self.discriminator)
@@ -37,11 +38,12 @@ class DgiObjective(Objective):
         """(loss,)."""
         generator = step.draw.torch(Purpose.CORRUPTION, self.discriminator.device)
         losses = []
-        for view in step.views:
-            with recording(self.online) as statistics:
-                real_nD = self.online(view.features, view.adjacencies)
+        for number, view in enumerate(step.views):
+            encoder = self.online.relation(number)
+            with recording(encoder) as statistics:
+                real_nD = encoder(view.features, view.adjacencies)
             with normalizing_by(statistics):
-                corrupt_nD = self.online(_permuted(view.features, generator), view.adjacencies)
+                corrupt_nD = encoder(_permuted(view.features, generator), view.adjacencies)
             direction_D = self.discriminator @ torch.sigmoid(real_nD.mean(dim=0))
             # −log σ(x) = softplus(−x), and −log (1 − σ(x)) = softplus(x).
             real_Q, corrupt_Q = real_nD[step.queries] @ direction_D, corrupt_nD[step.queries] @ direction_D

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from trainer.encoders import Encoder, RelationEncoders
 from trainer.objectives.base import Objective, Step
 from trainer.objectives.contrast import contrast
 from trainer.settings import TrainSettings
@@ -27,8 +28,8 @@ class GraceObjective(Objective):
     rows: quadratic in the nodes, in full batch.
     """
 
-    def __init__(self, in_dim: int, settings: TrainSettings) -> None:
-        super().__init__(in_dim, settings)
+    def __init__(self, online: Encoder | RelationEncoders, settings: TrainSettings) -> None:
+        super().__init__(online)
         width, hidden = settings.encoder.layers[-1], settings.encoder.predictor_hidden
         self.projector = nn.Sequential(nn.Linear(width, hidden), nn.ELU(), nn.Linear(hidden, width))
         self.tau = settings.loss.tau_contrast

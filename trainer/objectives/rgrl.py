@@ -7,6 +7,7 @@ from itertools import permutations
 import torch
 from torch import Tensor
 
+from trainer.encoders import Encoder, RelationEncoders
 from trainer.objectives.base import AnchorSet, Step
 from trainer.objectives.bootstrap import BootstrapObjective
 from trainer.objectives.relational import global_divergence, local_divergence
@@ -20,8 +21,8 @@ class RgrlObjective(BootstrapObjective):
 
     loss_names = ("loss", "loss_global", "loss_local")
 
-    def __init__(self, in_dim: int, settings: TrainSettings) -> None:
-        super().__init__(in_dim, settings)
+    def __init__(self, online: Encoder | RelationEncoders, settings: TrainSettings) -> None:
+        super().__init__(online, settings)
         self.loss_settings = settings.loss
 
     def forward(self, step: Step) -> Tensor:

@@ -17,6 +17,7 @@ from trainer.settings.training import (
     OptimizerSettings,
     RunSettings,
     TrainSettings,
+    ViewKind,
 )
 
 __all__ = [
@@ -32,5 +33,6 @@ __all__ = [
     "OptimizerSettings",
     "RunSettings",
     "TrainSettings",
+    "ViewKind",
     "resolve_preset",
 ]

@@ -24,11 +24,18 @@ class LinkSettings(Settings):
 class EvaluateSettings(Settings):
     """The linear classifiers of the paper on frozen embeddings, and their baselines.
 
-    Task `nodes`: a class for every node, over random splits. Task `links`: edges against pairs that no edge connects,
+    Task `nodes`: a class for every node, over several splits. Task `links`: edges against pairs that no edge connects,
     on a bundle of split-edges.
     """
 
     task: Literal["nodes", "links"] = "nodes"
+    protocol: Literal["auto", "random", "fixed"] = Field(
+        "auto",
+        description=(
+            "`random`: random splits by the shares. `fixed`: the split that the graph was published with, `splits` "
+            "classifiers on it. `auto`: fixed where the graph has one."
+        ),
+    )
     splits: int = Field(20, ge=1, le=1000, description="Of labelled nodes.")
     train_share: float = Field(0.1, gt=0, lt=1, description="Of labelled nodes.")
     validation_share: float = Field(0.1, gt=0, lt=1, description="Of labelled nodes.")

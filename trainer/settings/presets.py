@@ -65,6 +65,43 @@ PRESETS: dict[str, dict[str, Any]] = {
     "corafull": _published([512, 256], 512, 1e-4, 2000, 8192, 2, (0.5, 0.5, 0.5, 0.5), (0.01, 0.1), (0.9, 0.0)),
 }
 
+# The authors publish no settings for multiplex graphs. Of a few short trials on IMDB, the best by validation accuracy
+# with both losses; with the global one alone it was 0.7 points higher.
+PRESETS["imdb"] = {
+    "views": "relations",
+    "encoder": {"layers": [256], "predictor_hidden": 512, "batch_norm_statistics": "running"},
+    "anchors": {"num_global": 128, "num_local": 4, "weights": {"alpha": 0.9, "beta": 0.1}},
+    "loss": {"tau_target_global": 0.01, "tau_target_local": 0.1},
+    "optimizer": {"lr": 1e-3},
+    "batch": {"mode": "full"},
+    "run": {"epochs": 12},
+}
+
+# BGRL's encoder, augmentation and learning rate for PPI; the paper names no others for these two. Anchors, temperatures
+# and all else of Reddit are ours.
+_ANCHORS_AND_LOSS = {
+    "anchors": {"num_global": 1024, "num_local": 4, "weights": {"alpha": 0.9, "beta": 0.1}},
+    "loss": {"tau_target_global": 0.01, "tau_target_local": 1.0},
+}
+PRESETS |= {
+    "ppi": {
+        **_ANCHORS_AND_LOSS,
+        "encoder": {"kind": "sage_skip", "layers": [512, 512, 512], "predictor_hidden": 512},
+        "augment": {"drop_feature_1": 0.25, "drop_feature_2": 0.0, "drop_edge_1": 0.3, "drop_edge_2": 0.25},
+        "optimizer": {"lr": 5e-3},
+        "batch": {"mode": "full"},
+        "run": {"epochs": 10_000},
+    },
+    "reddit": {
+        **_ANCHORS_AND_LOSS,
+        "encoder": {"kind": "sage_residual", "layers": [512, 512, 512], "predictor_hidden": 512},
+        "augment": {"drop_feature_1": 0.25, "drop_feature_2": 0.0, "drop_edge_1": 0.3, "drop_edge_2": 0.25},
+        "optimizer": {"lr": 1e-3},
+        "batch": {"mode": "mini", "size": 1024},
+        "run": {"epochs": 20},
+    },
+}
+
 
 def resolve_preset(document: dict[str, Any]) -> dict[str, Any]:
     """The document with its preset's values laid under it; ``UsageError`` for a preset that does not exist."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -18,7 +18,10 @@ __all__ = [
     "OptimizerSettings",
     "RunSettings",
     "TrainSettings",
+    "ViewKind",
 ]
+
+ViewKind = Literal["augmented", "relations"]
 
 
 class FeatureSettings(Settings):
@@ -30,13 +33,22 @@ class FeatureSettings(Settings):
 
 
 class EncoderSettings(Settings):
-    """GCN → BatchNorm → PReLU, a layer each; the last width is the embedding's."""
+    """Widths of the encoder's layers, the last the embedding's, and what a layer is."""
 
-    layers: list[int] = Field([256, 128], min_length=1, max_length=8)
+    kind: Literal["gcn", "sage_residual", "sage_skip"] = Field(
+        "gcn",
+        description=(
+            "`gcn`: GCN → BatchNorm → PReLU a layer. `sage_*`: mean-pooling GraphSAGE → LayerNorm → PReLU, with "
+            "residual sums between layers (for one large graph, new nodes to come) or skip connections from the input "
+            "(for many graphs)."
+        ),
+    )
+    layers: list[Annotated[int, Field(ge=1)]] = Field([256, 128], min_length=1, max_length=8)
+    per_relation: bool = Field(False, description="With `views` = `relations`: an encoder of its own for each.")
     predictor_hidden: int = Field(
         512, ge=1, description="Hidden width of the predictor (rgrl, bgrl) or of the projector (grace, gca)."
     )
-    batch_norm_momentum: float = Field(0.01, gt=0, le=1)
+    batch_norm_momentum: float = Field(0.01, gt=0, le=1, description="Of a `gcn`, as is `batch_norm_statistics`.")
     batch_norm_statistics: Literal["batch", "running"] = Field(
         "batch",
         description=(
@@ -45,6 +57,13 @@ class EncoderSettings(Settings):
             "`running`: after the first step, the running ones, which then stay as that step left them."
         ),
     )
+
+    @model_validator(mode="after")
+    def _widths_that_add_up(self) -> EncoderSettings:
+        summed = {"gcn": [], "sage_residual": self.layers, "sage_skip": self.layers[:-1]}[self.kind]
+        if len(set(summed)) > 1:
+            raise ValueError(f"{self.kind} adds layers up, which must be of one width: {summed}")
+        return self
 
 
 class AugmentSettings(Settings):
@@ -148,6 +167,14 @@ class TrainSettings(Settings):
     objective: Literal["rgrl", "bgrl", "grace", "gca", "cca_ssg", "dgi"] = Field(
         "rgrl", description="What the networks are trained towards: RGRL, or one of the methods it is compared with."
     )
+    views: ViewKind = Field(
+        "augmented",
+        description=(
+            "What the loss compares, all pairs of them. `augmented`: two views of the graph with edges and feature "
+            "columns dropped. `relations`: the relations of a multiplex graph as they are, without `augment`; an "
+            "embedding is the mean over them."
+        ),
+    )
     features: FeatureSettings = FeatureSettings()
     encoder: EncoderSettings = EncoderSettings()
     augment: AugmentSettings = AugmentSettings()
@@ -168,14 +195,18 @@ class TrainSettings(Settings):
         return self.augment.scheme == "adaptive" or (self.augment.scheme == "auto" and self.objective == "gca")
 
     @model_validator(mode="after")
+    def _relations_for_their_encoders(self) -> TrainSettings:
+        if self.encoder.per_relation and self.views != "relations":
+            raise ValueError("encoder.per_relation needs views = relations")
+        return self
+
+    @model_validator(mode="after")
     def _one_fan_out_a_layer(self) -> TrainSettings:
         fan_out = self.batch.fan_out
         if fan_out is not None and len(fan_out) != len(self.encoder.layers):
             raise ValueError(f"batch.fan_out has {len(fan_out)} entries for {len(self.encoder.layers)} layers")
         if fan_out is not None and any(n == 0 or n < -1 for n in fan_out):
             raise ValueError("batch.fan_out entries are positive, or -1 for all")
-        if any(width < 1 for width in self.encoder.layers):
-            raise ValueError("encoder.layers are positive widths")
         return self
 
     @model_validator(mode="after")
@@ -187,4 +218,6 @@ class TrainSettings(Settings):
             )
         if self.augment.half_hop > 0 and self.batch.mode == "mini":
             raise ValueError("augment.half_hop needs the whole graph: set batch.mode to full, or augment.half_hop to 0")
+        if self.augment.half_hop > 0 and self.encoder.kind != "gcn":
+            raise ValueError("augment.half_hop is for encoder.kind = gcn")
         return self

@@ -1,0 +1,103 @@
+"""What an encoder is: maps of single nodes between aggregations over neighbours.
+
+The same two maps make a forward over the whole graph, a forward over sampled neighbourhoods, and layer-wise inference
+chunk by chunk, so that all three give the same embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, cast
+
+from torch import Tensor, nn
+
+from trainer.adjacency import Adjacency, GraphAdjacency, SampledAdjacency
+from trainer.features import Features
+from trainer.mean_adjacency import MeanGraphAdjacency, MeanSampledAdjacency
+
+__all__ = ["Aggregated", "Encoder", "FeatureRows", "RelationEncoders", "State"]
+
+
+class FeatureRows(Protocol):
+    """Some nodes' features, in memory or not: all that an encoder does with them is to multiply by a weight."""
+
+    def __matmul__(self, weight_FD: Tensor, /) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class State:
+    """Nodes between two layers: ``heard_nD`` is what others hear of them, ``own`` [n, ·] each what they keep."""
+
+    heard_nD: Tensor
+    own: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """R nodes at a layer: what they heard, A times ``heard_nD``; what they kept; and their features."""
+
+    heard_RD: Tensor
+    own: Sequence[Tensor]
+    x: FeatureRows
+
+
+class Encoder(nn.Module):
+    """Node features and one adjacency a layer to node embeddings.
+
+    An encoder says which adjacency it multiplies by, whole and sampled, and what happens to a node before the first
+    aggregation (``start``) and after each (``advance``).
+    """
+
+    graph_adjacency: ClassVar[type[GraphAdjacency] | type[MeanGraphAdjacency]]
+    sampled_adjacency: ClassVar[type[SampledAdjacency] | type[MeanSampledAdjacency]]
+    layers: nn.ModuleList
+
+    @property
+    def num_layers(self) -> int:
+        """How many adjacencies ``forward`` takes."""
+        return len(self.layers)
+
+    def relation(self, _number: int) -> Encoder:
+        """The encoder of a multiplex graph's relation: this one for all of them."""
+        return self
+
+    def start(self, x_n: FeatureRows) -> State:
+        """Some nodes ahead of the first layer."""
+        raise NotImplementedError
+
+    def advance(self, number: int, nodes: Aggregated) -> State:
+        """Some nodes after layer ``number``, from 0; after the last, ``heard_nD`` are the embeddings."""
+        raise NotImplementedError
+
+    def forward(self, x: Features, adjacencies: Sequence[Adjacency]) -> Tensor:
+        """``adjacencies``: one a layer, the first heard first; their rows shrink to the nodes asked for."""
+        state = self.start(x)
+        for number, adjacency in enumerate(adjacencies):
+            rows = adjacency.shape[0]
+            own = [kept[:rows] for kept in state.own]
+            state = self.advance(number, Aggregated(adjacency.matmul(state.heard_nD), own, _Head(x, rows)))
+        return state.heard_nD
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The features of the first nodes, cut out when a layer asks for them."""
+
+    x: Features
+    rows: int
+
+    def __matmul__(self, weight_FD: Tensor) -> Tensor:
+        return self.x.head(self.rows) @ weight_FD
+
+
+class RelationEncoders(nn.Module):
+    """An encoder for each relation of a multiplex graph, in the bundle's order."""
+
+    def __init__(self, encoders: Iterable[Encoder]) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(encoders)
+
+    def relation(self, number: int) -> Encoder:
+        """A relation's own."""
+        return cast(Encoder, self.encoders[number])

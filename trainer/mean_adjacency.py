@@ -1,0 +1,100 @@
+"""Adjacency matrices that average: a node hears the mean of its neighbours (GraphSAGE; Hamilton et al., 2017).
+
+``a_ij = 1 / d_i`` for each of the d_i neighbours that i hears from. There is no self-loop, and the row of a node
+without neighbours is zero. Dropping an edge leaves the pattern and changes values alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from preprocessing.bundle import Topology
+from trainer.adjacency import Adjacency
+from trainer.sampler import Sample
+from trainer.sparse import Pattern, SparseMatrix
+
+__all__ = ["MeanGraphAdjacency", "MeanSampledAdjacency"]
+
+
+class MeanGraphAdjacency:
+    """The whole graph, N×N: the same matrix for every layer."""
+
+    def __init__(self, topology: Topology, device: torch.device | str = "cpu") -> None:
+        self.pattern = _pattern(topology.indptr, topology.indices, topology.num_nodes, device)
+
+    def normalized(self) -> Adjacency:
+        """Every edge kept: the matrix of evaluation and inference."""
+        return SparseMatrix(self.pattern, _means(self.pattern, _all_kept(self.pattern)))
+
+    def dropped(self, probability: float | Tensor, generator: torch.Generator) -> Adjacency:
+        """Every directed arc dropped with ``probability``, or [N] that of the node that hears; means over the kept."""
+        return SparseMatrix(self.pattern, _means(self.pattern, _drawn(self.pattern, probability, generator)))
+
+    @staticmethod
+    def weights(degree_N: Tensor, rows: slice, indptr: Tensor, _indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Some rows of ``normalized``: the weights of their neighbours, [E], and of the nodes themselves, [R]."""
+        inverse_R = 1 / degree_N[rows].to(torch.float32)
+        return torch.repeat_interleave(inverse_R, indptr.diff()), torch.zeros_like(inverse_R)
+
+
+class MeanSampledAdjacency:
+    """Sampled neighbourhoods as one matrix a layer, outermost hop first.
+
+    The mean of sampled neighbours estimates the mean of all without bias. Where edges are dropped, a row of d
+    neighbours loses them all with chance p^d, but its k sampled ones with p^k: their mean is scaled by
+    (1 − p^d) / (1 − p^k), so that in expectation it is the row of the dropped graph.
+    """
+
+    def __init__(self, sample: Sample, degree_n: npt.NDArray[np.int64], device: torch.device | str = "cpu") -> None:
+        """``degree_n`` [n]: for every node of the sample, the neighbours it hears from in the graph."""
+        ends = sample.hop_ends
+        pattern = _pattern(sample.indptr, sample.indices, ends[-1], device)
+        self.degree_R = torch.from_numpy(degree_n[: pattern.num_rows].astype(np.int64)).to(pattern.device)
+        # Layer l computes the nodes within L-1-l hops of the seeds from those within L-l.
+        self.patterns = [pattern.head(rows, columns) for rows, columns in zip(ends[-2::-1], ends[:0:-1], strict=True)]
+
+    def normalized(self) -> list[Adjacency]:
+        """Every sampled edge kept."""
+        return self._layers(_means(self.patterns[0], _all_kept(self.patterns[0])))
+
+    def dropped(self, probability: float | Tensor, generator: torch.Generator) -> list[Adjacency]:
+        """One dropped graph seen by every layer; compare ``MeanGraphAdjacency.dropped``."""
+        pattern = self.patterns[0]
+        mean_E = _means(pattern, _drawn(pattern, probability, generator))
+        lost_R = probability[: pattern.num_rows] if isinstance(probability, Tensor) else probability
+        scale_R = (1 - lost_R**self.degree_R) / (1 - lost_R ** pattern.indptr.diff())
+        return self._layers(mean_E * scale_R.to(torch.float32)[pattern.rows])
+
+    def _layers(self, weight_E: Tensor) -> list[Adjacency]:
+        return [SparseMatrix(layer, weight_E[: layer.num_entries]) for layer in self.patterns]
+
+
+def _pattern(
+    indptr: npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int32] | npt.NDArray[np.int64],
+    num_columns: int,
+    device: torch.device | str,
+) -> Pattern:
+    return Pattern(
+        torch.from_numpy(np.array(indptr)).to(device),
+        torch.from_numpy(np.array(indices, dtype=np.int32)).to(device),
+        num_columns,
+    )
+
+
+def _all_kept(pattern: Pattern) -> Tensor:
+    return torch.ones(pattern.num_entries, dtype=torch.bool, device=pattern.device)
+
+
+def _drawn(pattern: Pattern, probability: float | Tensor, generator: torch.Generator) -> Tensor:
+    if isinstance(probability, Tensor):
+        probability = probability[pattern.rows]
+    return torch.rand(pattern.num_entries, generator=generator, device=pattern.device) >= probability
+
+
+def _means(pattern: Pattern, keep_E: Tensor) -> Tensor:
+    """Each row's weight shared by its kept entries, [E]."""
+    return keep_E / pattern.row_sums(keep_E).clamp(min=1).to(torch.float32)[pattern.rows]
