@@ -64,9 +64,9 @@ def split_edges(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
             )
         with build(request.out, BUNDLE, identity) as made:
             contents = _write(bundle, made.path, request.settings, emitter)
-            contents["split"]["settings"] = settings
+            contents["edge_split"]["settings"] = settings
             manifest = made.publish(contents)
-    return {"out": str(request.out)} | {name: manifest[name] for name in ("counts", "split", "content_hash")}
+    return {"out": str(request.out)} | {name: manifest[name] for name in ("counts", "edge_split", "content_hash")}
 
 
 def _write(bundle: Bundle, path: Path, settings: EdgeSplitSettings, emitter: Emitter) -> dict[str, Any]:
@@ -109,12 +109,12 @@ def _write(bundle: Bundle, path: Path, settings: EdgeSplitSettings, emitter: Emi
                 f"the graph has {len(edges_E)} edges and only {len(negatives[kind])} {kind} negatives: all are taken",
             )
     write_links(path, links)
-    copied = ("direction", "id_type", "features", "labels", "warnings", "settings")
+    copied = ("direction", "id_type", "features", "labels", "split", "warnings", "settings")
     return {
-        **{name: bundle.manifest[name] for name in copied},
+        **{name: bundle.manifest[name] for name in copied if name in bundle.manifest},
         "counts": {"nodes": nodes, **asdict(kept["topology"])},
         "relations": {name: asdict(kept[f"topology/{name}"]) for name in bundle.relations},
-        "split": {
+        "edge_split": {
             "of": {"path": str(bundle.path.absolute()), "content_hash": bundle.content_hash},
             "pairs": {part: {kind or "edges": len(links[part, kind]) for kind in (None, *NEGATIVES)} for part in PARTS},
         },

@@ -46,7 +46,7 @@ def write_links(directory: Path, links: Links) -> None:
 
 def read_links(bundle: Bundle) -> dict[tuple[str, str | None], Int64Array]:
     """What ``write_links`` was given; ``ArtifactError`` where the bundle's edges were never split."""
-    if "split" not in bundle.manifest:
+    if "edge_split" not in bundle.manifest:
         raise ArtifactError(
             "the bundle holds no pairs for link prediction",
             given=bundle.path,

@@ -27,7 +27,7 @@ SUM_ROWS = 256
 
 def affine_prelu(x_nD: Tensor, scale_D: Tensor, shift_D: Tensor, slope_1: Tensor) -> Tensor:
     """[n, D], differentiable in all four; ``slope_1`` [1] multiplies what is negative."""
-    if x_nD.device.type != "cpu":
+    if x_nD.device.type != "cpu" or x_nD.dtype != torch.float32:
         return prelu(torch.addcmul(shift_D, x_nD, scale_D), slope_1)
     result: Tensor = _AffinePrelu.apply(x_nD, scale_D, shift_D, slope_1)  # type: ignore[no-untyped-call]
     return result

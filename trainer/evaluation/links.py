@@ -99,7 +99,7 @@ class _Links:
 
     def protocol(self) -> dict[str, Any]:
         """How it was measured."""
-        split, settings = self.run.bundle.manifest["split"], self.settings
+        split, settings = self.run.bundle.manifest["edge_split"], self.settings
         return {
             "task": "link prediction",
             "classifier": "logistic regression on pair features, full batch",
