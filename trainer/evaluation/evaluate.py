@@ -8,12 +8,12 @@
     notes            [what could not be measured, or should be known, in words]
     probe            null without usable labels, else
       protocol       {task, classifier, optimizer, lr, steps, splits, seed, nodes {train, validation, test}, classes}
-      rgrl           {last, best_validation}   best_validation is null for a run that kept no snapshots
-      snapshots      [score, by epoch, the last among them]
+      rgrl           {last, best_validation, label_free}   all but the last are null for a run that kept no snapshots
+      snapshots      [score with ``effective_rank``, by epoch, the last among them]
       baselines      {raw_features, ppr_smoothed, random_encoder}   null each where it cannot be had
     degree_buckets   [{min_degree, max_degree, nodes, error_rate}] of the last epoch's probe
     collapse         the fields of ``CollapseFigures``
-    losses           [{epoch, step, loss, loss_global, loss_local}], the training curve in at most 1,000 points
+    losses           [{epoch, step, seconds, loss, loss_global, loss_local}], the training curve in at most 1,000 points
 
 A score is ``{val_mean, val_std, test_mean, test_std}``, accuracies as fractions of 1, with the ``epoch`` where it is a
 training run's.
@@ -39,6 +39,7 @@ from trainer.embedding_set import EmbeddingSet, Snapshot
 from trainer.evaluation.baselines import PprSmoothed, random_encoder
 from trainer.evaluation.collapse import collapse_figures
 from trainer.evaluation.degree_bias import degree_buckets
+from trainer.evaluation.model_selection import RULE, label_free_epoch
 from trainer.evaluation.probe import ArrayRows, ProbeResult, RowReader, Splits, draw_splits, probe
 from trainer.features import FeatureStore, load_features
 from trainer.inference import embed, scratch
@@ -151,16 +152,22 @@ class _Probing:
         total = 1 + len(snapshots) + sum(make is not None for make in baselines.values())
 
         last = self._probe(ArrayRows(self.embeddings.vectors), total)
-        curve = [{"epoch": s.epoch, **self._probe(self._embedded(s, features), total).summary()} for s in snapshots] + [
-            {"epoch": last_epoch, **last.summary()}
-        ]
+        curve = []
+        for snapshot in snapshots:
+            vectors = self._embedded(snapshot, features)
+            curve.append(_score(snapshot.epoch, vectors, self._probe(vectors, total)))
+        curve.append(_score(last_epoch, ArrayRows(self.embeddings.vectors), last))
         best = max(curve, key=lambda score: score["val_mean"])
+        ranks = [(score["epoch"], score["effective_rank"]) for score in curve]
+        chosen = label_free_epoch(self.embeddings.manifest["training"].get("losses", []), ranks, last_epoch)
+        label_free = next(score for score in curve if score["epoch"] == chosen)
         return {
             "probe": {
                 "protocol": self._protocol(),
                 "rgrl": {
                     "last": curve[-1],
                     "best_validation": {**best, "note": SELECTION_NOTE} if snapshots else None,
+                    "label_free": {**label_free, "note": RULE} if snapshots else None,
                 },
                 "snapshots": curve,
                 "baselines": {
@@ -227,6 +234,11 @@ class _Probing:
             },
             "classes": len(self.task.labels.names),
         }
+
+
+def _score(epoch: int, vectors: ArrayRows, result: ProbeResult) -> dict[str, Any]:
+    rank = collapse_figures(vectors.vectors).effective_rank
+    return {"epoch": epoch, **result.summary(), "effective_rank": rank}
 
 
 def _summary(path: Path, report: Mapping[str, Any]) -> dict[str, Any]:

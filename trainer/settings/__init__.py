@@ -16,6 +16,7 @@ from trainer.settings.training import (
     LossSettings,
     OptimizerSettings,
     RunSettings,
+    StopSettings,
     TrainSettings,
 )
 
@@ -30,6 +31,7 @@ __all__ = [
     "LossSettings",
     "OptimizerSettings",
     "RunSettings",
+    "StopSettings",
     "TrainSettings",
     "resolve_preset",
 ]
