@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Progress:
     steps: int = 0
     seconds: float = 0.0
     peak_bytes: int = 0
-    plateau: Plateau = Plateau()
+    plateau: Plateau = field(default_factory=Plateau)
     stopped: bool = False
 
 
@@ -92,7 +92,7 @@ def load(path: Path, model: Objective, optimizer: torch.optim.Optimizer) -> Prog
 def progress_of(path: Path) -> Progress:
     """How far the run was at this checkpoint."""
     state = _state(path)
-    told = {field.name: state[field.name] for field in fields(Progress)}
+    told = {part.name: state[part.name] for part in fields(Progress)}
     return Progress(**{**told, "plateau": Plateau(**told["plateau"])})
 
 

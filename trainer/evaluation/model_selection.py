@@ -21,8 +21,8 @@ WINDOWS_A_RUN = 20
 TOLERANCE = 0.02
 RULE = (
     f"the run is cut into {WINDOWS_A_RUN} windows; the loss is flat at the end of the first window whose mean differs "
-    f"from the one before by at most {TOLERANCE:.0%} of the range of all means so far; of the snapshots from there on, the "
-    "first whose effective rank is no smaller than that of any before it, else the one of the largest; "
+    f"from the one before by at most {TOLERANCE:.0%} of the range of all means so far; of the snapshots from there on, "
+    "the first whose effective rank is no smaller than that of any before it, else the one of the largest; "
     "the last epoch where the loss never is flat"
 )
 
