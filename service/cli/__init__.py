@@ -12,6 +12,7 @@ from service.cli.keys import app as keys
 from service.cli.local import evaluate, export, generate, index, ingest, preprocess, train
 from service.cli.lookups import lookup, neighbors
 from service.cli.output import fail
+from service.cli.reproduce import reproduce
 from service.cli.server import demo, doctor, serve
 
 __all__ = ["app", "main"]
@@ -24,7 +25,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (demo, ingest, preprocess, train, evaluate, export, index, serve, lookup, neighbors, generate, doctor):
+for command in (
+    demo,
+    ingest,
+    preprocess,
+    train,
+    evaluate,
+    export,
+    index,
+    serve,
+    lookup,
+    neighbors,
+    generate,
+    reproduce,
+    doctor,
+):
     app.command()(command)
 app.add_typer(jobs, name="jobs")
 app.add_typer(keys, name="keys")

@@ -6,7 +6,7 @@ It imports neither torch nor ray, so the service can check a job with it.
 from __future__ import annotations
 
 from trainer.settings.evaluation import EvaluateSettings
-from trainer.settings.presets import PRESETS, resolve_preset
+from trainer.settings.presets import PRESETS, overlay, resolve_preset
 from trainer.settings.training import (
     AnchorSettings,
     AugmentSettings,
@@ -33,5 +33,6 @@ __all__ = [
     "RunSettings",
     "StopSettings",
     "TrainSettings",
+    "overlay",
     "resolve_preset",
 ]
