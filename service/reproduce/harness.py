@@ -121,8 +121,9 @@ class _Harness:
         bundle, folder = str(self._bundle(run.graph)), self._folder(run)
         embeddings, work = folder / "embeddings", folder / "work"
         folder.mkdir(parents=True, exist_ok=True)
-        train = {"bundle": bundle, "out": str(embeddings), "work": str(work), "settings": run.settings}
-        self._stage("train", train)
+        if not (embeddings / MANIFEST).exists():
+            train = {"bundle": bundle, "out": str(embeddings), "work": str(work), "settings": run.settings}
+            self._stage("train", train)
         shutil.rmtree(work, ignore_errors=True)
         if run.evaluate is not None:
             evaluate = {"bundle": bundle, "embeddings": str(embeddings), "settings": run.evaluate}

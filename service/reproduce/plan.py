@@ -99,7 +99,15 @@ def _run(request: Request, table: Table, dataset: str, variant: Variant, seed: i
         settings = _train_settings(request, table, dataset, variant, seed)
         evaluate = _evaluate_settings(table, settings, seed)
     except UsageError as error:
-        return Run(dataset, variant, seed, table.links, {}, None, refused=f"this version cannot: {error}")
+        return Run(
+            dataset,
+            variant,
+            seed,
+            table.links,
+            {},
+            None,
+            refused=f"this version cannot: {error.problem} ({error.given})",
+        )
     return Run(dataset, variant, seed, table.links, settings, evaluate)
 
 

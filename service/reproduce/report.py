@@ -80,8 +80,8 @@ def _markdown(request: Request, rows: Sequence[Row], made: dict[str, Any]) -> It
         yield from _errors_by_degree(rows)
     missing = [f"* {_title(row)}, {row.variant.title}: {row.missing}" for row in rows if row.missing is not None]
     yield from _section("Not measured", missing)
-    said = made["findings"] or ["Everywhere that was measured, RGRL is ahead and inside the published band."]
-    if table.measures:
+    if table.measures and any(row.variant.method is not None for row in rows):
+        said = made["findings"] or ["Nowhere among what was measured."]
         yield from _section("Where RGRL does not win, and what falls short", [f"* {text}" for text in said])
     yield from _section("Figures", [f"![{name}]({name})" for name in made["figures"] if name.endswith(".png")])
     yield from _section("Settings that deviate from the published", [f"* {text}" for text in made["deviations"]])
