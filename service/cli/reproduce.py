@@ -32,6 +32,12 @@ def reproduce(
     ] = Path(),
     out: Annotated[Path, typer.Option(help="Graphs, runs and reports.")] = DEFAULT_OUT,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of every stage; default: every core.")] = None,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep/--no-keep", help="Leave each embedding set, with 20 snapshots, for other tables to measure too."
+        ),
+    ] = True,
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
@@ -54,6 +60,7 @@ def reproduce(
         epochs=epochs,
         overrides=assign({}, set_ or []),
         threads=threads,
+        keep=keep,
     )
     if threads is not None:
         # Stages inherit it: torch and the kernels count threads by it.

@@ -131,6 +131,8 @@ class _Harness:
         manifest = _read(embeddings / MANIFEST)
         report = _read(embeddings / "report.json") if run.evaluate is not None else None
         write_json(file, {"report": report, "training": manifest["training"], "settings": run.settings})
+        if not self.request.keep:
+            shutil.rmtree(embeddings)
 
     def _stage(self, stage: str, spec: dict[str, Any]) -> None:
         outcome = run_stage(stage, spec, self.show)

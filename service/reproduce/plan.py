@@ -25,7 +25,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Request:
-    """What a reproduction was asked for; None is the table's own."""
+    """What a reproduction was asked for; None is the table's own. ``keep``: the embedding sets stay once measured."""
 
     table: str
     data: Path
@@ -36,6 +36,7 @@ class Request:
     epochs: int | None = None
     overrides: Document | None = None
     threads: int | None = None
+    keep: bool = True
 
     def __post_init__(self) -> None:
         """``UsageError`` for a table, data set or method that does not exist."""

@@ -297,6 +297,17 @@ def test_a_finished_table_runs_no_stage_and_a_killed_one_what_is_left(tmp_path: 
     assert made_up.names == ["evaluate"]
 
 
+def test_results_outlive_the_embeddings_that_are_not_kept(tmp_path: Path, made_up: Stages) -> None:
+    with_data(tmp_path, "cora")
+    request = request_for("nodes", tmp_path, datasets=["cora"], keep=False)
+    first = reproduce(request, lambda _: None)
+    run = plan(request)[0]
+    assert [path.name for path in (tmp_path / "runs" / run.name).iterdir()] == [run.result]
+    made_up.calls.clear()
+    assert reproduce(request, lambda _: None)["rows"] == first["rows"]
+    assert made_up.calls == []
+
+
 def test_links_train_on_a_split_bundle(tmp_path: Path, made_up: Stages) -> None:
     with_data(tmp_path, "photo")
     run = plan(request_for("cost", tmp_path, datasets=["photo"]))[0]
