@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch import Tensor
 from preprocessing.artifact import hash_file, write_json
 from trainer.encoders import Encoder, RelationEncoders
 from trainer.objectives import Objective
+from trainer.plateau import Plateau
 
 __all__ = ["Progress", "clear", "load", "load_online", "newest", "progress_of", "save", "save_snapshot", "snapshots"]
 
@@ -31,12 +32,19 @@ MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.j
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come, over all its resumptions: whole epochs, optimizer steps, seconds; and on what device."""
+    """How far a run has come, over all its resumptions: whole epochs, optimizer steps, seconds; and on what device.
+
+    ``peak_bytes``: the most memory that rank 0 has held, on the GPU where it trains on one. ``stopped``: the run ended
+    early.
+    """
 
     device: str
     epoch: int = 0
     steps: int = 0
     seconds: float = 0.0
+    peak_bytes: int = 0
+    plateau: Plateau = field(default_factory=Plateau)
+    stopped: bool = False
 
 
 def save(work: Path, model: Objective, optimizer: torch.optim.Optimizer, progress: Progress, fingerprint: str) -> Path:
@@ -84,7 +92,8 @@ def load(path: Path, model: Objective, optimizer: torch.optim.Optimizer) -> Prog
 def progress_of(path: Path) -> Progress:
     """How far the run was at this checkpoint."""
     state = _state(path)
-    return Progress(state["device"], state["epoch"], state["steps"], state["seconds"])
+    told = {part.name: state[part.name] for part in fields(Progress)}
+    return Progress(**{**told, "plateau": Plateau(**told["plateau"])})
 
 
 def load_online(path: Path, encoder: Encoder | RelationEncoders) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +16,10 @@ import torch
 from torch import Tensor
 
 from preprocessing.bundle import Bundle, DenseFeatures, PprRows, SparseFeatures
+from trainer.randomness import mixed
 from trainer.settings import FeatureSettings
 from trainer.sparse import Pattern, SparseMatrix
+from trainer.zeroed import Source, Zeroed
 
 __all__ = ["HASHED_COLUMNS", "FeatureStore", "Features", "load_features"]
 
@@ -79,19 +80,10 @@ class Features:
         return self.matrix if self.scale_F is None else self.matrix.scaled(self.scale_F)
 
 
-class _Source(Protocol):
-    """Raw rows: a tensor or sparse matrix of some rows, or of all."""
-
-    @property
-    def num_columns(self) -> int: ...
-
-    def read(self, rows: npt.NDArray[np.int64] | None, device: torch.device | str) -> SparseMatrix | Tensor: ...
-
-
 class FeatureStore:
     """The features of a bundle, read by row from the memory map, transformed on the fly."""
 
-    def __init__(self, source: _Source, num_nodes: int, settings: FeatureSettings) -> None:
+    def __init__(self, source: Source, num_nodes: int, settings: FeatureSettings) -> None:
         self.num_nodes = num_nodes
         self._source = source
         self._binarize = settings.transform == "binarize"
@@ -128,7 +120,7 @@ class FeatureStore:
 
 def load_features(bundle: Bundle, settings: FeatureSettings) -> FeatureStore:
     """The bundle's features; for a graph without any, features hashed from its PPR rows (``_HashedSource``)."""
-    source: _Source
+    source: Source
     match bundle.features:
         case DenseFeatures() as dense:
             source = _DenseSource(dense)
@@ -136,6 +128,8 @@ def load_features(bundle: Bundle, settings: FeatureSettings) -> FeatureStore:
             source = _SparseSource(sparse)
         case None:
             source = _HashedSource(bundle.ppr())
+    if settings.zeroed > 0:
+        source = Zeroed(source, settings.zeroed, settings.zeroed_seed)
     return FeatureStore(source, bundle.num_nodes, settings)
 
 
@@ -182,20 +176,11 @@ class _HashedSource:
         count = self._ppr.count[picked].astype(np.int64)
         neighbors, scores = self._ppr.neighbors[picked], self._ppr.scores[picked]
         present = np.arange(neighbors.shape[1]) < count[:, None]
-        bits = _mixed(neighbors[present])
+        bits = mixed(neighbors[present])
         signs = np.where(bits >> np.uint64(63), np.float32(-1), np.float32(1))
         indptr = np.concatenate([[0], np.cumsum(count)])
         columns = (bits % np.uint64(HASHED_COLUMNS)).astype(np.int32)
         return _sparse(indptr, columns, signs * scores[present], HASHED_COLUMNS, device)
-
-
-def _mixed(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """The finaliser of splitmix64 (Steele et al., 2014): 64 well mixed bits a number."""
-    bits = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: npt.NDArray[np.uint64] = bits ^ (bits >> np.uint64(31))
-    return mixed
 
 
 def _sparse(
@@ -213,7 +198,7 @@ def _sparse(
     return SparseMatrix(pattern, torch.from_numpy(np.array(values, dtype=np.float32)).to(device))
 
 
-def _standardization(source: _Source, num_nodes: int) -> tuple[Tensor, Tensor]:
+def _standardization(source: Source, num_nodes: int) -> tuple[Tensor, Tensor]:
     """Each column's mean, and one over its deviation (1 for a constant column); streamed, two passes, in float64."""
     mean_F = _column_sums(source, num_nodes, None) / num_nodes
     variance_F = _column_sums(source, num_nodes, mean_F) / num_nodes
@@ -221,7 +206,7 @@ def _standardization(source: _Source, num_nodes: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(mean_F.astype(np.float32)), torch.from_numpy(scale_F.astype(np.float32))
 
 
-def _column_sums(source: _Source, num_nodes: int, mean_F: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64]:
+def _column_sums(source: Source, num_nodes: int, mean_F: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64]:
     """Sums of the columns or, given their means, of the squared differences from them; [F]."""
     total_F = np.zeros(source.num_columns)
     for first in range(0, num_nodes, CHUNK_ROWS):

@@ -18,6 +18,7 @@ from trainer import checkpoint, curve
 from trainer.batches import FullBatch, MiniBatch, Steps, batch_mode, prefetched
 from trainer.checkpoint import Progress
 from trainer.features import load_features
+from trainer.memory import peak_bytes
 from trainer.objectives import Objective, Step, new_objective
 from trainer.schedules import ema_decay, learning_rate
 from trainer.settings import TrainSettings
@@ -104,6 +105,7 @@ class _Training:
         self.progress = progress
         self.total_steps = job.settings.run.epochs * steps.num_steps
         self.window = _Window()
+        self.epoch_losses: list[tuple[float, int]] = []
 
     def run(self) -> None:
         epochs = self.job.settings.run.epochs
@@ -116,8 +118,12 @@ class _Training:
             if number == last or (number + 1) % REPORT_STEPS == 0:
                 self._report()
             if number == last:
+                self._decide()
                 self._keep()
-            self.context.emitter.progress(self.progress.steps, self.total_steps, "steps")
+            done = self.progress.steps
+            self.context.emitter.progress(done, done if self.progress.stopped else self.total_steps, "steps")
+            if self.progress.stopped:
+                break
 
     def _train(self, step: Step) -> None:
         settings = self.job.settings
@@ -146,10 +152,16 @@ class _Training:
                 remedy="lower optimizer.lr, raise the temperatures, or look for extreme feature values",
             )
         seconds = time.perf_counter() - window.began
-        self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
+        self.epoch_losses.append((losses[0], window.steps))
+        self.progress = replace(
+            self.progress,
+            seconds=self.progress.seconds + seconds,
+            peak_bytes=max(self.progress.peak_bytes, peak_bytes(self.context.device)),
+        )
         values = dict(zip(self.model.loss_names, losses, strict=True))
         if self.context.rank == 0:
-            curve.append(self.job.work, {"epoch": self.progress.epoch, "step": self.progress.steps, **values})
+            place = {"epoch": self.progress.epoch, "step": self.progress.steps, "seconds": self.progress.seconds}
+            curve.append(self.job.work, {**place, **values})
         values |= {
             "lr": self.optimizer.param_groups[0]["lr"],
             "nodes_per_s": window.queries / seconds,
@@ -157,12 +169,21 @@ class _Training:
         }
         self.context.emitter.metrics(self.progress.steps, values)
 
+    def _decide(self) -> None:
+        """Whether the run ends here for what its loss does. The loss is all workers', and so is the answer."""
+        stop = self.job.settings.run.stop
+        loss = sum(loss * steps for loss, steps in self.epoch_losses) / sum(steps for _, steps in self.epoch_losses)
+        self.epoch_losses = []
+        plateau = self.progress.plateau.after(loss, stop.window, stop.tolerance)
+        stopped = stop.rule == "plateau" and plateau.flat >= stop.patience
+        self.progress = replace(self.progress, plateau=plateau, stopped=stopped)
+
     def _keep(self) -> None:
         """Write what is due after this epoch. Snapshots start at the first interval: the untrained encoder is one of
         evaluation's baselines already.
         """
         run, epoch = self.job.settings.run, self.progress.epoch
-        last = epoch == run.epochs
+        last = epoch == run.epochs or self.progress.stopped
         snapshot_due = run.snapshot_every is not None and (last or epoch % run.snapshot_every == 0)
         checkpoint_due = last or epoch % run.checkpoint_every == 0
         if snapshot_due or checkpoint_due:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-__all__ = ["Draw", "Purpose"]
+__all__ = ["Draw", "Purpose", "mixed"]
 
 
 class Purpose(IntEnum):
@@ -52,3 +53,12 @@ class Draw:
     def torch(self, purpose: Purpose, device: torch.device) -> torch.Generator:
         """A fresh torch generator on ``device``."""
         return torch.Generator(device).manual_seed(self.number(purpose))
+
+
+def mixed(numbers: npt.NDArray[np.integer]) -> npt.NDArray[np.uint64]:
+    """The finaliser of splitmix64 (Steele et al., 2014): 64 well mixed bits a number, always the same."""
+    bits = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    whole: npt.NDArray[np.uint64] = bits ^ (bits >> np.uint64(31))
+    return whole

@@ -23,6 +23,7 @@ from trainer.encoders import new_encoder
 from trainer.features import HASHED_COLUMNS, load_features
 from trainer.launch import launch
 from trainer.loop import Job
+from trainer.objectives import new_objective
 from trainer.relations import view_topologies
 from trainer.sampler import NumbaSampler
 from trainer.settings import TrainSettings, resolve_preset
@@ -66,15 +67,19 @@ def train(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
 def _made(request: TrainSpec, bundle: Bundle, embedded: Bundle, identity: str, emitter: Emitter) -> Mapping[str, Any]:
     final = _trained(request, identity, emitter)
 
-    in_dim = load_features(bundle, request.settings.features).num_columns
-    encoder = new_encoder(in_dim, request.settings.encoder, len(bundle.relations))
+    columns = load_features(bundle, request.settings.features).num_columns
+    encoder = new_encoder(columns, request.settings.encoder, len(bundle.relations))
     checkpoint.load_online(final, encoder)
     manifest = embedding_set.write(
         request.out,
         embedded,
         encoder.eval(),
         request.settings,
-        {**_training_info(bundle, request.settings, final, identity), "losses": curve.read(request.work)},
+        {
+            **_training_info(bundle, request.settings, final, identity),
+            "parameters": _parameters(columns, bundle, request.settings),
+            "losses": curve.read(request.work),
+        },
         checkpoint.snapshots(request.work),
         emitter,
     )
@@ -178,7 +183,7 @@ def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
     if resume is None:
         checkpoint.clear(request.work)
         curve.clear(request.work)
-    if resume is None or checkpoint.progress_of(resume).epoch < epochs:
+    if resume is None or not _ended(checkpoint.progress_of(resume), epochs):
         launch(Job(request.bundle.absolute(), request.work.absolute(), request.settings, identity, resume), emitter)
         resume = checkpoint.newest(request.work, identity)
     if resume is None:
@@ -191,6 +196,10 @@ def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
     return resume
 
 
+def _ended(progress: checkpoint.Progress, epochs: int) -> bool:
+    return progress.stopped or progress.epoch >= epochs
+
+
 def _training_info(bundle: Bundle, settings: TrainSettings, final: Path, identity: str) -> dict[str, Any]:
     progress = checkpoint.progress_of(final)
     mode = batch_mode(settings.batch, bundle.num_nodes)
@@ -198,6 +207,8 @@ def _training_info(bundle: Bundle, settings: TrainSettings, final: Path, identit
         "epochs": progress.epoch,
         "steps": progress.steps,
         "seconds": round(progress.seconds, 3),
+        "stopped_early": progress.stopped,
+        "peak_bytes": progress.peak_bytes,
         "workers": settings.run.num_workers,
         "device": progress.device,
         "batch_mode": mode,
@@ -205,6 +216,12 @@ def _training_info(bundle: Bundle, settings: TrainSettings, final: Path, identit
         "sampler": NumbaSampler.name if mode == "mini" else None,
         "identity": identity,
     }
+
+
+def _parameters(columns: int, bundle: Bundle, settings: TrainSettings) -> int:
+    """How many numbers the optimizer moves, for features of that many columns."""
+    model = new_objective(columns, settings, len(bundle.relations))
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def _summary(out: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:

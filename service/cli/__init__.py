@@ -12,6 +12,7 @@ from service.cli.keys import app as keys
 from service.cli.local import evaluate, export, generate, index, induce, ingest, preprocess, split_edges, train
 from service.cli.lookups import lookup, neighbors
 from service.cli.output import fail
+from service.cli.reproduce import reproduce
 from service.cli.server import demo, doctor, serve
 
 __all__ = ["app", "main"]
@@ -26,7 +27,7 @@ app = typer.Typer(
 )
 for command in (
     *(demo, ingest, preprocess, train, evaluate, export, index, serve, lookup, neighbors),
-    *(generate, split_edges, induce, doctor),
+    *(generate, split_edges, induce, reproduce, doctor),
 ):
     app.command()(command)
 app.add_typer(jobs, name="jobs")

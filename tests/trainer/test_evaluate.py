@@ -91,7 +91,8 @@ def test_report_of_a_run_with_snapshots(tmp_path: Path) -> None:
     settings = EvaluateSettings(**QUICK)
     expected = probe(ArrayRows(vectors), targets, draw_splits(np.arange(NODES), settings), settings)
     last = report["probe"]["rgrl"]["last"]
-    assert last == {"epoch": 4, **expected.summary()}
+    rank = collapse_figures(vectors).effective_rank
+    assert last == {"epoch": 4, **expected.summary(), "effective_rank": rank}
 
     curve = report["probe"]["snapshots"]
     assert [score["epoch"] for score in curve] == [2, 4]
@@ -100,6 +101,11 @@ def test_report_of_a_run_with_snapshots(tmp_path: Path) -> None:
     assert "reads labels" in best.pop("note")
     assert best in curve
     assert best["val_mean"] == max(score["val_mean"] for score in curve)
+
+    # Two points of a curve never show a plateau: the last epoch it is.
+    label_free = report["probe"]["rgrl"]["label_free"]
+    assert "effective rank" in label_free.pop("note")
+    assert label_free == last
 
     baselines = report["probe"]["baselines"]
     assert set(baselines) == {"raw_features", "ppr_smoothed", "random_encoder"}

@@ -47,9 +47,15 @@ def test_the_stage_writes_an_embedding_set_and_answers_again_with_it(bundle: Bun
     assert summary["counts"] == {"nodes": 40, "dim": 8}
     expected = {"epochs": 4, "steps": 4, "workers": 0, "device": "cpu", "batch_mode": "full", "sampler": None}
     assert expected.items() <= summary["training"].items()
+    # Two layers with bias, BatchNorm's scale and shift, and PReLU's slope each; the predictor's two layers and slope.
+    encoder = (12 * 16 + 16 + 32 + 1) + (16 * 8 + 8 + 16 + 1)
+    assert summary["training"]["parameters"] == encoder + (8 * 16 + 16) + 1 + (16 * 8 + 8)
+    assert 50e6 < summary["training"]["peak_bytes"] < 50e9
+    assert summary["training"]["stopped_early"] is False
     curve = EmbeddingSet(spec["out"]).manifest["training"]["losses"]
     assert [(point["epoch"], point["step"]) for point in curve] == [(1, 1), (2, 2), (3, 3), (4, 4)]
     assert all(point["loss"] == pytest.approx(point["loss_global"] + point["loss_local"]) for point in curve)
+    assert curve[0]["seconds"] < curve[-1]["seconds"] == pytest.approx(summary["training"]["seconds"], abs=1e-3)
     before = (tmp_path / "embeddings" / "manifest.json").stat()
     assert run(spec) == summary
     assert (tmp_path / "embeddings" / "manifest.json").stat() == before
@@ -202,3 +208,16 @@ def test_sigterm_ends_the_process_with_130_and_leaves_its_checkpoints(bundle: Bu
     kept = sorted((tmp_path / "work" / "checkpoints").glob("epoch-*"))
     assert kept
     assert not (tmp_path / "embeddings").exists()
+
+
+def test_a_run_that_stopped_early_is_not_trained_again(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = {"rule": "plateau", "window": 1, "tolerance": 1.0, "patience": 1}
+    spec = spec_for(bundle, tmp_path, run={"epochs": 40, "stop": stop})
+    # The second window of one epoch moves by the whole range, and so by no more than it.
+    training = run(spec)["training"]
+    assert (training["epochs"], training["stopped_early"]) == (2, True)
+    shutil.rmtree(spec["out"])
+    monkeypatch.setattr("trainer.train.launch", lambda *_: pytest.fail("trained"))
+    assert run(spec)["training"] == training

@@ -1,6 +1,7 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -8,9 +9,10 @@ from training_bundles import Recorder, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
 from preprocessing.errors import RgrlError
-from trainer import checkpoint, loop
+from trainer import checkpoint, curve, loop
 from trainer.launch import InProcess
 from trainer.objectives import new_objective
+from trainer.plateau import Plateau
 from trainer.settings import TrainSettings
 
 MINI = {"mode": "mini", "size": 16, "fan_out": [3, 3]}
@@ -150,3 +152,35 @@ def test_an_infinite_loss_is_an_error_and_leaves_no_checkpoint_behind_it(bundle:
     for path in (tmp_path / "checkpoints").glob("*"):
         tensors = load_file(path / "model.safetensors").values()
         assert all(torch.isfinite(tensor).all() for tensor in tensors)
+
+
+STOP = {"epochs": 200, "checkpoint_every": 3, "stop": {"rule": "plateau", "window": 2, "tolerance": 0.2, "patience": 2}}
+
+
+@pytest.mark.parametrize("batch", [{"mode": "full"}, MINI])
+def test_a_flat_loss_ends_a_run_where_it_ends_the_resumed_one(bundle: Bundle, tmp_path: Path, batch: dict) -> None:
+    """The epoch is the one that the rule finds in the curve; what is left is whole, as after any last epoch."""
+    recorder = Recorder()
+    run = {**STOP, "snapshot_every": 50}
+    whole = train(bundle, tmp_path / "whole", recorder=recorder, run=run, batch=batch)
+    folder = tmp_path / "whole" / "checkpoints"
+    before, last = sorted(folder.iterdir())
+    progress = checkpoint.progress_of(last)
+
+    points = curve.read(tmp_path / "whole")
+    state, epoch = Plateau(), 0
+    while state.flat < 2:
+        epoch += 1
+        state = state.after(float(np.mean([p["loss"] for p in points if p["epoch"] == epoch])), 2, 0.2)
+    assert (progress.epoch, progress.stopped, progress.plateau.flat) == (epoch, True, 2)
+    assert 6 < epoch < 200
+    assert points[-1]["epoch"] == epoch
+    assert [path.stem for path in checkpoint.snapshots(tmp_path / "whole").iterdir()] == [
+        *(f"epoch-{done:05d}" for done in range(50, epoch, 50)),
+        f"epoch-{epoch:05d}",
+    ]
+    line = recorder.of("progress")[-1]
+    assert line["done"] == line["total"] == progress.steps
+    assert equal(train(bundle, tmp_path / "resumed", resume=before, run=run, batch=batch), whole)
+    # The same run without the rule passes the same point.
+    assert equal(train(bundle, tmp_path / "to", run={"epochs": epoch}, batch=batch), whole)

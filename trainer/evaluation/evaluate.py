@@ -9,8 +9,8 @@
     probe            null without usable labels or before task ``nodes``, else
       protocol       {task, metric, classifier, optimizer, lr, steps, split, splits, seed,
                       nodes {train, validation, test}, classes}
-      rgrl           {last, best_validation}   best_validation is null for a run that kept no snapshots
-      snapshots      [score, by epoch, the last among them]
+      rgrl           {last, best_validation, label_free}   all but the first are null for a run that kept no snapshots
+      snapshots      [score with ``effective_rank``, by epoch, the last among them]
       baselines      {raw_features, ppr_smoothed, random_encoder}   null each where it cannot be had
     degree_buckets   [{min_degree, max_degree, nodes, error_rate}] of the last epoch's probe
     links            null before task ``links``, else
@@ -21,7 +21,8 @@
       baselines      {raw_features, common_neighbors, adamic_adar, random_encoder}   {random, hard} each
       notes          [in words]
     collapse         the fields of ``CollapseFigures``
-    losses           [{epoch, step, loss, …}], the training curve in at most 1,000 points, with the objective's parts
+    losses           [{epoch, step, seconds, loss, …}], the training curve in at most 1,000 points, with the
+                     objective's parts
 
 A score of nodes is ``{val_mean, val_std, test_mean, test_std, test_macro_f1_mean, test_macro_f1_std}``, fractions of 1,
 with the ``epoch`` where it is a training run's. ``val`` and ``test`` are of the protocol's ``metric``: accuracy, which

@@ -9,8 +9,10 @@ from typing import Any
 from preprocessing.errors import ArtifactError
 from preprocessing.stage import Emitter
 from trainer.evaluation.baselines import PprSmoothed
+from trainer.evaluation.collapse import collapse_figures
 from trainer.evaluation.degree_bias import degree_buckets
-from trainer.evaluation.probe import ProbeResult, RowReader, probe
+from trainer.evaluation.model_selection import RULE, label_free_epoch
+from trainer.evaluation.probe import ArrayRows, ProbeResult, RowReader, probe
 from trainer.evaluation.run_vectors import RunVectors
 from trainer.evaluation.task import ProbeTask, probe_task
 from trainer.settings import EvaluateSettings
@@ -53,16 +55,22 @@ class _Probing:
         total = 1 + len(snapshots) + sum(make is not None for make in baselines.values())
 
         last = self._probe(self.run.last, total)
-        curve = [{"epoch": s.epoch, **self._probe(self.run.at(s), total).summary()} for s in snapshots] + [
-            {"epoch": self.run.last_epoch, **last.summary()}
-        ]
+        curve = []
+        for snapshot in snapshots:
+            vectors = self.run.at(snapshot)
+            curve.append(_score(snapshot.epoch, vectors, self._probe(vectors, total)))
+        curve.append(_score(self.run.last_epoch, self.run.last, last))
         best = max(curve, key=lambda score: score["val_mean"])
+        ranks = [(score["epoch"], score["effective_rank"]) for score in curve]
+        chosen = label_free_epoch(self.run.losses, ranks, self.run.last_epoch)
+        label_free = next(score for score in curve if score["epoch"] == chosen)
         return {
             "probe": {
                 "protocol": self._protocol(),
                 "rgrl": {
                     "last": curve[-1],
                     "best_validation": {**best, "note": SELECTION_NOTE} if snapshots else None,
+                    "label_free": {**label_free, "note": RULE} if snapshots else None,
                 },
                 "snapshots": curve,
                 "baselines": {
@@ -118,3 +126,8 @@ class _Probing:
             },
             "classes": len(self.task.targets.names),
         }
+
+
+def _score(epoch: int, vectors: ArrayRows, result: ProbeResult) -> dict[str, Any]:
+    rank = collapse_figures(vectors.vectors).effective_rank
+    return {"epoch": epoch, **result.summary(), "effective_rank": rank}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -24,6 +25,7 @@ class RunVectors:
         self.bundle = bundle
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.last_epoch = int(embeddings.manifest["training"]["epochs"])
+        self.losses: list[dict[str, Any]] = embeddings.manifest["training"].get("losses", [])
         self._embeddings = embeddings
 
     @cached_property

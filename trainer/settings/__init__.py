@@ -6,7 +6,7 @@ It imports neither torch nor ray, so the service can check a job with it.
 from __future__ import annotations
 
 from trainer.settings.evaluation import EvaluateSettings, LinkSettings
-from trainer.settings.presets import PRESETS, resolve_preset
+from trainer.settings.presets import PRESETS, overlay, resolve_preset
 from trainer.settings.training import (
     AnchorSettings,
     AugmentSettings,
@@ -16,6 +16,7 @@ from trainer.settings.training import (
     LossSettings,
     OptimizerSettings,
     RunSettings,
+    StopSettings,
     TrainSettings,
     ViewKind,
 )
@@ -32,7 +33,9 @@ __all__ = [
     "LossSettings",
     "OptimizerSettings",
     "RunSettings",
+    "StopSettings",
     "TrainSettings",
     "ViewKind",
+    "overlay",
     "resolve_preset",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from preprocessing.errors import UsageError
 
-__all__ = ["PRESETS", "resolve_preset"]
+__all__ = ["PRESETS", "overlay", "resolve_preset"]
 
 
 def _published(
@@ -112,12 +112,13 @@ def resolve_preset(document: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(
             "there is no such preset", given=name, expected="one of " + ", ".join(PRESETS), pointer="/preset"
         )
-    return _overlay(PRESETS[name], document)
+    return overlay(PRESETS[name], document)
 
 
-def _overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """``under`` with the values of ``over`` in place of its own, section by section."""
     merged = dict(under)
     for key, value in over.items():
         below = merged.get(key)
-        merged[key] = _overlay(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        merged[key] = overlay(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return merged

@@ -17,6 +17,7 @@ __all__ = [
     "LossSettings",
     "OptimizerSettings",
     "RunSettings",
+    "StopSettings",
     "TrainSettings",
     "ViewKind",
 ]
@@ -30,6 +31,10 @@ class FeatureSettings(Settings):
     transform: Literal["none", "binarize", "standardize"] = Field(
         "none", description="`binarize`: x>0 becomes 1. `standardize`: each column to mean 0, deviation 1 (dense)."
     )
+    zeroed: float = Field(
+        0.0, ge=0, lt=1, description="Share of the entries that are zero, at random and for good, for every reader."
+    )
+    zeroed_seed: int = Field(0, ge=0, lt=2**31, description="Which entries those are.")
 
 
 class EncoderSettings(Settings):
@@ -147,6 +152,20 @@ class BatchSettings(Settings):
     )
 
 
+class StopSettings(Settings):
+    """Whether a run may end before its last epoch: once its loss, averaged over windows of epochs, stays flat."""
+
+    rule: Literal["none", "plateau"] = "none"
+    window: int = Field(20, ge=1, description="Epochs that a loss is averaged over.")
+    tolerance: float = Field(
+        0.02,
+        gt=0,
+        le=1,
+        description="A window is flat when its mean moved by at most this share of the range of all means so far.",
+    )
+    patience: int = Field(2, ge=1, description="Flat windows in a row that end the run.")
+
+
 class RunSettings(Settings):
     """How long, where, and how often state reaches the disk."""
 
@@ -158,6 +177,7 @@ class RunSettings(Settings):
     snapshot_every: int | None = Field(
         None, ge=1, description="Epochs between encoder snapshots, for the paper's choice of the best epoch."
     )
+    stop: StopSettings = StopSettings()
 
 
 class TrainSettings(Settings):

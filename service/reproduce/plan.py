@@ -1,0 +1,139 @@
+"""From a table to its runs: settings resolved and checked before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from preprocessing.artifact import fingerprint
+from preprocessing.errors import UsageError
+from preprocessing.stage import usage_error
+from service.reproduce.datasets import DATASETS
+from service.reproduce.methods import METHODS
+from service.reproduce.tables import TABLES, Table, Variant
+from trainer.settings import EvaluateSettings, TrainSettings, overlay, resolve_preset
+
+__all__ = ["Request", "Run", "plan"]
+
+SNAPSHOTS_A_RUN = 20
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a reproduction was asked for; None is the table's own. ``keep``: the embedding sets stay once measured."""
+
+    table: str
+    data: Path
+    out: Path
+    datasets: Sequence[str] | None = None
+    methods: Sequence[str] | None = None
+    seeds: int = 5
+    epochs: int | None = None
+    overrides: Document | None = None
+    threads: int | None = None
+    keep: bool = True
+
+    def __post_init__(self) -> None:
+        """``UsageError`` for a table, data set or method that does not exist."""
+        for what, given, known in (
+            ("table", [self.table], TABLES),
+            ("data set", self.datasets or [], DATASETS),
+            ("method", self.methods or [], METHODS),
+        ):
+            for name in given:
+                if name not in known:
+                    raise UsageError(f"there is no such {what}", given=name, expected="one of " + ", ".join(known))
+
+    @property
+    def definition(self) -> Table:
+        """The table."""
+        return TABLES[self.table]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training and its evaluation. ``refused`` says why this version cannot do it; it has no settings then."""
+
+    dataset: str
+    variant: Variant
+    seed: int
+    links: bool
+    settings: Document
+    evaluate: Document | None
+    refused: str | None = None
+
+    @property
+    def graph(self) -> str:
+        """The name of the bundle it trains on."""
+        return f"{self.dataset}-links" if self.links else self.dataset
+
+    @property
+    def name(self) -> str:
+        """The folder of the trained run: all tables that train alike share it."""
+        trained = fingerprint(self.graph, self.settings)
+        return f"{self.graph}-{self.settings['objective']}-seed{self.seed}-{trained[:10]}"
+
+    @property
+    def result(self) -> str:
+        """The file of what was measured of it, by how it was measured."""
+        return f"result-{fingerprint(self.evaluate)[:10]}.json"
+
+
+def plan(request: Request) -> list[Run]:
+    """The runs in the order to do them: every row once, then the next seed."""
+    table = request.definition
+    return [
+        _run(request, table, dataset, variant, seed)
+        for seed in range(request.seeds)
+        for dataset in request.datasets or table.datasets
+        for variant in table.variants(dataset, request.methods or table.methods)
+    ]
+
+
+def _run(request: Request, table: Table, dataset: str, variant: Variant, seed: int) -> Run:
+    try:
+        settings = _train_settings(request, table, dataset, variant, seed)
+        evaluate = _evaluate_settings(table, settings, seed)
+    except UsageError as error:
+        return Run(
+            dataset,
+            variant,
+            seed,
+            table.links,
+            {},
+            None,
+            refused=f"this version cannot: {error.problem} ({error.given})",
+        )
+    return Run(dataset, variant, seed, table.links, settings, evaluate)
+
+
+def _train_settings(request: Request, table: Table, dataset: str, variant: Variant, seed: int) -> Document:
+    document: Document = {"preset": dataset}
+    given = {"run": {"epochs": request.epochs or table.epochs}} if request.epochs or table.epochs else {}
+    for part in (variant.settings, given, request.overrides or {}, {"run": {"seed": seed}}):
+        document = overlay(document, part)
+    resolved = resolve_preset(document)
+    if table.evaluate is not None:
+        every = {"snapshot_every": max(1, resolved["run"]["epochs"] // SNAPSHOTS_A_RUN)}
+        resolved = overlay(resolved, {"run": every})
+    return _checked(TrainSettings, resolved)
+
+
+def _evaluate_settings(table: Table, settings: Document, seed: int) -> Document | None:
+    if table.evaluate is None:
+        return None
+    # Baselines are the same for every method and seed.
+    baselines = table.baselines and seed == 0 and settings["objective"] == "rgrl"
+    return _checked(EvaluateSettings, table.evaluate | {"baselines": baselines})
+
+
+def _checked(model: type[TrainSettings] | type[EvaluateSettings], document: Document) -> Document:
+    try:
+        return model.model_validate(document).model_dump(mode="json")
+    except ValidationError as error:
+        raise usage_error(error, model) from error

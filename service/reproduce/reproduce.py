@@ -1,0 +1,39 @@
+"""A table from its plan to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from service.reproduce import report
+from service.reproduce.harness import Done, run_all
+from service.reproduce.plan import Request, plan
+from service.reproduce.plots import charts, draw
+from service.reproduce.summary import Row, rows_of
+
+__all__ = ["reproduce"]
+
+NO_PLOTS = "there are no figures without matplotlib: pip install 'rgrl[plots]', and run the same command again"
+
+
+def reproduce(request: Request, show: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Run what is left of the table and write its report after every run, so that a killed one leaves one too.
+
+    ``show`` takes events of ``preprocessing.stage``. The answer is the report.
+    """
+    done: list[Done] = []
+    made: dict[str, Any] = {}
+    for one in run_all(request, plan(request), show):
+        done.append(one)
+        made = report.write(request, rows_of(request.definition, done), [])
+    rows = rows_of(request.definition, done)
+    return report.write(request, rows, _drawn(request, rows, show)) if made else made
+
+
+def _drawn(request: Request, rows: list[Row], show: Callable[[dict[str, Any]], None]) -> list[Path]:
+    try:
+        return [file for chart in charts(request, rows) for file in draw(chart, request.out)]
+    except ImportError:
+        show({"event": "warning", "stage": "reproduce", "code": "no_plots", "message": NO_PLOTS})
+        return []
