@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from preprocessing.stage import Emitter, run_stage
-from trainer.allocator import keep_freed_memory
+from trainer.process import tune_process
 
 STAGES = {"train": "trainer.train", "evaluate": "trainer.evaluation.evaluate", "export": "trainer.export"}
 
@@ -21,5 +21,5 @@ def _stage(name: str, spec: dict[str, Any], emitter: Emitter) -> Mapping[str, An
 
 
 if __name__ == "__main__":
-    keep_freed_memory()
+    tune_process()
     sys.exit(run_stage({name: partial(_stage, name) for name in STAGES}, sys.argv[1:]))

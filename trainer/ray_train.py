@@ -21,8 +21,8 @@ from preprocessing.errors import ResourceError, RgrlError, WorkerLostError
 from preprocessing.ray_cluster import connected
 from preprocessing.stage import EVENTS_VARIABLE, Emitter
 from trainer import loop
-from trainer.allocator import keep_freed_memory
 from trainer.objectives import Objective
+from trainer.process import THREADS_THAT_SLEEP, tune_process
 from trainer.settings import TrainSettings
 
 __all__ = ["Machine", "cpus_per_worker", "run_with_ray"]
@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    **THREADS_THAT_SLEEP,
 }
 
 
@@ -144,7 +145,7 @@ def _worker(document: dict[str, Any]) -> None:
             given=work,
             expected="bundle, work directory and events file on storage that every machine mounts",
         )
-    keep_freed_memory()
+    tune_process()
     torch.set_num_threads(document["threads"])
     events = document["events"] if rank == 0 else None
     job = loop.Job(
