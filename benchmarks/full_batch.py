@@ -3,8 +3,8 @@
 The peer is the step as the authors' code does it, written anew from its description: dense features copied and
 masked for a view, PyG's GCNConv on a fresh edge list, similarities as dense matrices under autograd. Both have the same
 networks, data, anchors' number and temperatures, and each runs in a process of its own, in turn. The last peer has
-the memory and thread settings of our processes (trainer/process.py). The floor is what the epoch's dense products, gathered rows and
-passes over activations take at the rates that this machine reaches on each of them alone.
+the memory and thread settings of our processes (trainer/process.py). The floor is what the epoch's dense products,
+gathered rows and passes over activations take at the rates that this machine reaches on each of them alone.
 
     python benchmarks/full_batch.py [--data DIR] [--graphs cora photo ...] [--epochs 5] [--quick]
 """
@@ -69,7 +69,7 @@ def main() -> None:
         print(json.dumps(seconds))
         return
     print(
-        "| graph | ours, ms | authors' step, ms | times | in a process like ours, ms | times | floor, ms | ours / floor |"
+        "| graph | ours, ms | authors' step, ms | times | like ours, ms | times | floor, ms | ours / floor |"
     )
     print("|---|---|---|---|---|---|---|---|")
     results = {}
