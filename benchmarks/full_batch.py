@@ -68,9 +68,7 @@ def main() -> None:
         seconds = SIDES[arguments.side](Bundle(arguments.bundle), _settings(name), arguments.epochs)
         print(json.dumps(seconds))
         return
-    print(
-        "| graph | ours, ms | authors' step, ms | times | like ours, ms | times | floor, ms | ours / floor |"
-    )
+    print("| graph | ours, ms | authors' step, ms | times | like ours, ms | times | floor, ms | ours / floor |")
     print("|---|---|---|---|---|---|---|---|")
     results = {}
     with tempfile.TemporaryDirectory() as scratch:

@@ -154,7 +154,11 @@ PARQUET_CELLS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "column 'id': this column can hold no ids\n  given: a column of type double",
     ),
     "labels of floats": ({**NODES, "y": [0.5, 1.0, 2.0]}, EDGES, "column 'y': this column can be no label"),
-    "labels of lists": ({**NODES, "y": [[1], [2], [3]]}, EDGES, "column 'y': this column can be no label"),
+    "labels of lists of floats": (
+        {**NODES, "y": [[0.5], [1.0], [2.0]]},
+        EDGES,
+        "column 'y': this column can be no label",
+    ),
     "no node": ({"id": pa.array([], pa.int64())}, EDGES, "nodes.parquet: the table is empty"),
     "no edge": (
         NODES,

@@ -132,7 +132,9 @@ def test_an_objective_without_anchors_reads_no_ppr_rows(bundle: Bundle, tmp_path
     run(again)
     assert np.array_equal(vectors(again), vectors(spec))
     curve = EmbeddingSet(spec["out"]).manifest["training"]["losses"]
-    assert [set(point) for point in curve] == [{"epoch", "step", "loss", "loss_invariance", "loss_decorrelation"}] * 4
+    assert [set(point) for point in curve] == [
+        {"epoch", "step", "seconds", "loss", "loss_invariance", "loss_decorrelation"}
+    ] * 4
 
 
 def test_half_hop_is_refused_where_the_graph_is_too_large_for_a_full_batch(
