@@ -26,6 +26,7 @@ __all__ = [
     "Build",
     "build",
     "code_version",
+    "existing",
     "fingerprint",
     "finished",
     "hash_file",
@@ -114,6 +115,29 @@ def finished(path: Path, kind: str, identity: str) -> dict[str, Any] | None:
     except ArtifactError:
         return None
     return manifest if manifest["fingerprint"] == identity else None
+
+
+def existing(out: Path, kind: str, identity: str, what: str) -> dict[str, Any] | None:
+    """The manifest of the artefact at ``out`` when it is whole and of this fingerprint, None where nothing is there.
+
+    ``UsageError`` for anything else; ``what`` is what would have been right, in words.
+    """
+    if not out.exists():
+        return None
+    try:
+        manifest = read_manifest(out, kind)
+    except ArtifactError as error:
+        given = f"{out} ({error.problem})"
+    else:
+        if manifest["fingerprint"] == identity:
+            return manifest
+        given = f"{out}, made with other settings or from other inputs"
+    raise UsageError(
+        "the output exists already",
+        given=given,
+        expected=f"a path that does not exist, or {what}",
+        remedy="name another output, or delete this one",
+    )
 
 
 def verify(path: Path, kind: str) -> None:

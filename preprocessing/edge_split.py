@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.array_types import Int64Array, IntArray
-from preprocessing.artifact import build, fingerprint, finished
+from preprocessing.artifact import build, existing, fingerprint
 from preprocessing.bundle import BUNDLE, Bundle, Topology
-from preprocessing.errors import InputError, UsageError
+from preprocessing.errors import InputError
 from preprocessing.link_table import LINKS, NEGATIVES, PARTS, write_links
 from preprocessing.negative_pairs import hard_pairs, random_pairs
 from preprocessing.settings import EdgeSplitSettings, Settings
@@ -53,15 +53,8 @@ def split_edges(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     bundle = Bundle(request.bundle)
     settings = request.settings.model_dump(exclude={"threads"})
     identity = fingerprint("split-edges", bundle.content_hash, settings)
-    manifest = finished(request.out, BUNDLE, identity)
+    manifest = existing(request.out, BUNDLE, identity, "the split that this bundle and these settings made")
     if manifest is None:
-        if request.out.exists():
-            raise UsageError(
-                "the output exists already",
-                given=request.out,
-                expected="a path that does not exist, or the split that this bundle and these settings made",
-                remedy="name another output, or delete this one",
-            )
         with build(request.out, BUNDLE, identity) as made:
             contents = _write(bundle, made.path, request.settings, emitter)
             contents["edge_split"]["settings"] = settings

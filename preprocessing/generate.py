@@ -19,8 +19,7 @@ import pyarrow as pa
 from numba import njit, types
 
 from preprocessing.array_types import Int64Array
-from preprocessing.artifact import build, fingerprint, finished
-from preprocessing.errors import UsageError
+from preprocessing.artifact import build, existing, fingerprint
 from preprocessing.parts import fixed_lists, part_name, part_ranges, write_part
 from preprocessing.settings import GenerateSettings, Settings
 from preprocessing.splitmix import State, uniform
@@ -77,15 +76,8 @@ def generate(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     total = round(settings.nodes * settings.degree / 2)
     summary = {"out": str(request.out), "nodes": settings.nodes, "edges": total}
     identity = fingerprint(settings.model_dump())
-    if finished(request.out, KIND, identity) is not None:
+    if existing(request.out, KIND, identity, "the tables that these settings made") is not None:
         return summary
-    if request.out.exists():
-        raise UsageError(
-            "the output exists already",
-            given=request.out,
-            expected="a path that does not exist, or the tables that these settings made",
-            remedy="name another output, or delete this one",
-        )
     with build(request.out, KIND, identity) as made:
         (made.path / "edges").mkdir(exist_ok=True)
         for number, (first, end) in enumerate(part_ranges(total, BLOCK)):

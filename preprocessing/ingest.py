@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from preprocessing.arc_buckets import ArcBuckets
-from preprocessing.artifact import build, fingerprint, read_manifest
+from preprocessing.artifact import build, existing, fingerprint
 from preprocessing.bundle import BUNDLE
-from preprocessing.errors import ArtifactError, InputError, UsageError
+from preprocessing.errors import InputError
 from preprocessing.features import FeatureDtype, write_features
 from preprocessing.input_files import InputFile
 from preprocessing.journal import Journal
@@ -124,8 +124,9 @@ def make_bundle(
     emitter: Emitter,
 ) -> Mapping[str, Any]:
     """The bundle at ``out`` of what ``read(scratch)`` answers; ``identity`` tells what would make the same one."""
-    if out.exists():
-        return _summary(_existing(out, identity))
+    there = existing(out, BUNDLE, identity, "the bundle that these settings and inputs made")
+    if there is not None:
+        return _summary(there)
     with build(out, BUNDLE, identity) as made:
         # What is half done was cut to the memory at hand then.
         scratch = made.path / SCRATCH / str(int(settings.memory))
@@ -139,24 +140,6 @@ def make_bundle(
         told = {"source": source, **settings.model_dump(include={"direction", "feature_dtype"})}
         manifest = made.publish({**contents, "direction": settings.direction, "settings": told})
     return _summary(manifest)
-
-
-def _existing(out: Path, identity: str) -> dict[str, Any]:
-    """The manifest of the bundle that is there, when the same settings and inputs made it."""
-    try:
-        manifest = read_manifest(out, BUNDLE)
-    except ArtifactError as error:
-        given = f"{out} ({error.problem})"
-    else:
-        if manifest["fingerprint"] == identity:
-            return manifest
-        given = f"{out}, made with other settings or from other inputs"
-    raise UsageError(
-        "the output exists already",
-        given=given,
-        expected="a path that does not exist, or the bundle that these settings and inputs made",
-        remedy="name another output, or delete this one",
-    )
 
 
 def _write(raw: RawGraph, path: Path, scratch: Path, settings: GraphSettings, emitter: Emitter) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from preprocessing.bundle import Topology
 from trainer.sampler import Sample
 from trainer.sparse import Pattern, SparseMatrix
 
-__all__ = ["Adjacency", "GraphAdjacency", "SampledAdjacency"]
+__all__ = ["Adjacency", "GraphAdjacency", "SampledAdjacency", "drawn"]
 
 Adjacency = SparseMatrix
 """R×C, its rows the first R of its columns: ``matmul(x_CD) -> [R, D]``, differentiable in x."""
@@ -107,10 +107,15 @@ def _with_self_loops(
     return Pattern(torch.from_numpy(looped).to(device), torch.from_numpy(entries).to(device), num_columns)
 
 
-def _keep(pattern: Pattern, probability: float | Tensor, generator: torch.Generator) -> Tensor:
+def drawn(pattern: Pattern, probability: float | Tensor, generator: torch.Generator) -> Tensor:
+    """Which entries are kept where each is dropped with ``probability``, or that of its row; truths [E]."""
     if isinstance(probability, Tensor):
         probability = probability[pattern.rows]
-    keep_E = torch.rand(pattern.num_entries, generator=generator, device=pattern.device) >= probability
+    return torch.rand(pattern.num_entries, generator=generator, device=pattern.device) >= probability
+
+
+def _keep(pattern: Pattern, probability: float | Tensor, generator: torch.Generator) -> Tensor:
+    keep_E = drawn(pattern, probability, generator)
     keep_E[pattern.indptr[:-1]] = True
     return keep_E
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.bundle import Topology
-from trainer.adjacency import Adjacency
+from trainer.adjacency import Adjacency, drawn
 from trainer.sampler import Sample
 from trainer.sparse import Pattern, SparseMatrix
 
@@ -31,7 +31,7 @@ class MeanGraphAdjacency:
 
     def dropped(self, probability: float | Tensor, generator: torch.Generator) -> Adjacency:
         """Every directed arc dropped with ``probability``, or [N] that of the node that hears; means over the kept."""
-        return SparseMatrix(self.pattern, _means(self.pattern, _drawn(self.pattern, probability, generator)))
+        return SparseMatrix(self.pattern, _means(self.pattern, drawn(self.pattern, probability, generator)))
 
     @staticmethod
     def weights(degree_N: Tensor, rows: slice, indptr: Tensor, _indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,7 +63,7 @@ class MeanSampledAdjacency:
     def dropped(self, probability: float | Tensor, generator: torch.Generator) -> list[Adjacency]:
         """One dropped graph seen by every layer; compare ``MeanGraphAdjacency.dropped``."""
         pattern = self.patterns[0]
-        mean_E = _means(pattern, _drawn(pattern, probability, generator))
+        mean_E = _means(pattern, drawn(pattern, probability, generator))
         lost_R = probability[: pattern.num_rows] if isinstance(probability, Tensor) else probability
         scale_R = (1 - lost_R**self.degree_R) / (1 - lost_R ** pattern.indptr.diff())
         return self._layers(mean_E * scale_R.to(torch.float32)[pattern.rows])
@@ -87,12 +87,6 @@ def _pattern(
 
 def _all_kept(pattern: Pattern) -> Tensor:
     return torch.ones(pattern.num_entries, dtype=torch.bool, device=pattern.device)
-
-
-def _drawn(pattern: Pattern, probability: float | Tensor, generator: torch.Generator) -> Tensor:
-    if isinstance(probability, Tensor):
-        probability = probability[pattern.rows]
-    return torch.rand(pattern.num_entries, generator=generator, device=pattern.device) >= probability
 
 
 def _means(pattern: Pattern, keep_E: Tensor) -> Tensor:
