@@ -11,6 +11,7 @@ from numba import njit
 from torch import Tensor
 
 from trainer.row_threads import over_rows
+from trainer.sparse import Pattern, SparseMatrix
 
 __all__ = ["local_similarities", "weighted_anchors"]
 
@@ -26,13 +27,11 @@ def local_similarities(x_QD: Tensor, h_nD: Tensor, locals_QK: Tensor) -> Tensor:
 
 
 def weighted_anchors(weight_QK: Tensor, h_nD: Tensor, locals_QK: Tensor) -> Tensor:
-    """Σ_k weight_ik h_j(i,k), [Q, D]."""
-    if weight_QK.device.type != "cpu":
-        return torch.einsum("qk,qkd->qd", weight_QK, h_nD[locals_QK])
-    sums_QD = torch.zeros(len(locals_QK), h_nD.shape[1])
-    kernel = partial(_weighted, *_arrays(weight_QK, h_nD), locals_QK.numpy(), sums_QD.numpy())
-    over_rows(kernel, np.arange(len(locals_QK) + 1), locals_QK.numel() * h_nD.shape[1])
-    return sums_QD
+    """Σ_k weight_ik h_j(i,k), [Q, D]: a sparse matrix of K entries a row, times ``h_nD``."""
+    queries, nearest = locals_QK.shape
+    indptr = torch.arange(queries + 1, device=h_nD.device) * nearest
+    pattern = Pattern(indptr, locals_QK.flatten().to(torch.int32), len(h_nD))
+    return SparseMatrix(pattern, weight_QK.flatten()).matmul(h_nD)
 
 
 def _arrays(*tensors: Tensor) -> list[npt.NDArray[np.float32]]:
@@ -60,24 +59,3 @@ def _products(
             for column in range(x.shape[1]):
                 total += x[query, column] * h[anchor, column]
             products[query, k] = total
-
-
-@njit(
-    "void(float32[:, ::1], float32[:, ::1], int64[:, ::1], float32[:, ::1], int64, int64)",
-    nogil=True,
-    cache=True,
-    fastmath={"contract"},
-)
-def _weighted(
-    weight: npt.NDArray[np.float32],
-    h: npt.NDArray[np.float32],
-    places: npt.NDArray[np.int64],
-    sums: npt.NDArray[np.float32],
-    first: int,
-    last: int,
-) -> None:
-    for query in range(first, last):
-        for k in range(places.shape[1]):
-            anchor, factor = places[query, k], weight[query, k]
-            for column in range(h.shape[1]):
-                sums[query, column] += factor * h[anchor, column]
