@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.bundle import Bundle, DenseFeatures, PprRows, SparseFeatures
+from trainer.dense import rows_times
 from trainer.randomness import mixed
 from trainer.settings import FeatureSettings
 from trainer.sparse import Pattern, SparseMatrix
@@ -66,7 +67,10 @@ class Features:
 
     def __matmul__(self, weight_FD: Tensor) -> Tensor:
         scaled_FD = weight_FD if self.scale_F is None else self.scale_F[:, None] * weight_FD
-        product_nD = self.matrix @ scaled_FD if isinstance(self.matrix, Tensor) else self._scaled.matmul(weight_FD)
+        if isinstance(self.matrix, Tensor):
+            product_nD = rows_times(self.matrix, scaled_FD)
+        else:
+            product_nD = self._scaled.matmul(weight_FD)
         if self.shift_F is not None:
             product_nD = product_nD - self.shift_F @ scaled_FD
         for mix in self.mixes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
@@ -32,9 +32,21 @@ def over_rows(kernel: Callable[[int, int], None], work_R1: Int64Array, cost: int
         return
     bounds = np.searchsorted(work_R1, np.linspace(0, work_R1[-1], threads * CHUNKS_A_THREAD + 1))
     bounds[0], bounds[-1] = 0, rows
-    list(_threads(threads).map(lambda run: kernel(*run), pairwise(bounds.tolist())))
+    runs = pairwise(bounds.tolist())
+    helpers = [_helpers(threads - 1).submit(_drain, kernel, runs) for _ in range(threads - 1)]
+    _drain(kernel, runs)
+    for helper in helpers:
+        # One that has not begun by now has nothing left to do.
+        if not helper.cancel():
+            helper.result()
+
+
+def _drain(kernel: Callable[[int, int], None], runs: Iterator[tuple[int, int]]) -> None:
+    """Take runs, together with other threads, until none is left: ``next`` holds the interpreter's lock."""
+    for first, last in runs:
+        kernel(first, last)
 
 
 @lru_cache(maxsize=1)
-def _threads(count: int) -> ThreadPoolExecutor:
+def _helpers(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="rows")

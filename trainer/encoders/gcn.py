@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from trainer.activation import affine_prelu
 from trainer.adjacency import GraphAdjacency, SampledAdjacency
+from trainer.dense import rows_times
 from trainer.encoders.base import Aggregated, Encoder, FeatureRows, State
 
 __all__ = ["GcnEncoder", "GcnLayer"]
@@ -64,7 +65,8 @@ class GcnEncoder(Encoder):
     def advance(self, number: int, nodes: Aggregated) -> State:
         """A node keeps nothing of its own: its self-loop is in A."""
         hidden_RD = self._layer(number).activate(nodes.heard_RD)
-        return State(hidden_RD if number + 1 == self.num_layers else hidden_RD @ self._layer(number + 1).weight)
+        last = number + 1 == self.num_layers
+        return State(hidden_RD if last else rows_times(hidden_RD, self._layer(number + 1).weight))
 
     def _layer(self, number: int) -> GcnLayer:
         return cast(GcnLayer, self.layers[number])

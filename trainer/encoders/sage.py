@@ -13,6 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from trainer.dense import rows_times
 from trainer.encoders.base import Aggregated, Encoder, FeatureRows, State
 from trainer.mean_adjacency import MeanGraphAdjacency, MeanSampledAdjacency
 
@@ -55,7 +56,7 @@ class SageEncoder(Encoder):
         return cast(SageLayer, self.layers[number])
 
     def _ahead_of(self, number: int, input_RD: Tensor, *own_R: Tensor) -> State:
-        return State(input_RD @ self._layer(number).weight_heard, (input_RD, *own_R))
+        return State(rows_times(input_RD, self._layer(number).weight_heard), (input_RD, *own_R))
 
 
 class SageResidualEncoder(SageEncoder):

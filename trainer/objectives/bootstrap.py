@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from trainer.activation import affine_prelu
+from trainer.dense import rows_times
 from trainer.encoders import Encoder, RelationEncoders
 from trainer.objectives.base import Objective, Step, encoded
 from trainer.settings import TrainSettings
@@ -56,5 +56,6 @@ class Predictor(nn.Module):
     def forward(self, x_QD: Tensor) -> Tensor:
         """The prediction."""
         bias_H = self.hidden.bias
-        hidden_QH = affine_prelu(x_QD @ self.hidden.weight.T, torch.ones_like(bias_H), bias_H, self.activation.weight)
-        return cast(Tensor, self.out(hidden_QH))
+        hidden_QH = rows_times(x_QD, self.hidden.weight.T)
+        hidden_QH = affine_prelu(hidden_QH, torch.ones_like(bias_H), bias_H, self.activation.weight)
+        return rows_times(hidden_QH, self.out.weight.T, self.out.bias)

@@ -13,13 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.objectives.local_kernel import local_similarities, weighted_anchors
+from trainer.objectives.divergence import divergence_
+from trainer.objectives.local_kernel import MASKED, local_rows
 from trainer.settings import LossSettings
 
 __all__ = ["global_divergence", "local_divergence"]
 
-MASKED = -1e9
-"""A logit whose probability is exactly zero and whose logarithm is still finite."""
 BLOCK_SIMILARITIES = 1 << 20
 """Similarities computed at a time: those of a block stay in a CPU's cache."""
 
@@ -49,7 +48,8 @@ class _GlobalDivergence(torch.autograd.Function):
         size = max(1, BLOCK_SIMILARITIES // len(anchors_GD))
         for first in range(0, len(z_QD), size):
             block = slice(first, first + size)
-            loss_b, gradient_bG = _divergence(z_QD[block] @ students_DG, h_QD[block] @ teachers_DG, settings)
+            student_bG, teacher_bG = z_QD[block] @ students_DG, h_QD[block] @ teachers_DG
+            loss_b, gradient_bG = divergence_(student_bG, teacher_bG, reverse=_reverse(settings))
             loss_Q[block] = loss_b
             torch.mm(gradient_bG, students_DG.T, out=gradient_QD[block])
         ctx.save_for_backward(gradient_QD)
@@ -72,13 +72,10 @@ class _LocalDivergence(torch.autograd.Function):
         valid_QK: Tensor,
         settings: LossSettings,
     ) -> Tensor:
-        student_QK = local_similarities(z_QD, h_nD, locals_QK) / settings.tau_online
-        teacher_QK = local_similarities(h_QD, h_nD, locals_QK) / settings.tau_target_local
-        loss_Q, gradient_QK = _divergence(
-            student_QK.masked_fill(~valid_QK, MASKED), teacher_QK.masked_fill(~valid_QK, MASKED), settings
-        )
-        gradient_QK = gradient_QK.masked_fill(~valid_QK, 0) / settings.tau_online
-        ctx.save_for_backward(weighted_anchors(gradient_QK, h_nD, locals_QK))
+        compute = local_rows if z_QD.device.type == "cpu" and z_QD.dtype == torch.float32 else _local_by_torch
+        scales = 1 / settings.tau_online, 1 / settings.tau_target_local
+        loss_Q, gradient_QD = compute(z_QD, h_QD, h_nD, locals_QK, valid_QK, scales, reverse=_reverse(settings))
+        ctx.save_for_backward(gradient_QD)
         return loss_Q
 
     @staticmethod
@@ -87,14 +84,25 @@ class _LocalDivergence(torch.autograd.Function):
         return gradient_QD * grads[0][:, None], None, None, None, None, None
 
 
-def _divergence(student_QA: Tensor, teacher_QA: Tensor, settings: LossSettings) -> tuple[Tensor, Tensor]:
-    """The KL of each row's softmaxes, [Q], and its gradient by the student's logits, [Q, A]."""
-    log_student_QA, log_teacher_QA = student_QA.log_softmax(dim=1), teacher_QA.log_softmax(dim=1)
-    if settings.divergence == "teacher_student":
-        teacher_QA = log_teacher_QA.exp()
-        loss_Q = torch.linalg.vecdot(teacher_QA, log_teacher_QA.sub_(log_student_QA))
-        return loss_Q, log_student_QA.exp_().sub_(teacher_QA)
-    difference_QA = log_student_QA - log_teacher_QA
-    student_QA = log_student_QA.exp_()
-    loss_Q = torch.linalg.vecdot(student_QA, difference_QA)
-    return loss_Q, student_QA * (difference_QA - loss_Q[:, None])
+def _local_by_torch(
+    z_QD: Tensor,
+    h_QD: Tensor,
+    h_nD: Tensor,
+    locals_QK: Tensor,
+    valid_QK: Tensor,
+    scales: tuple[float, float],
+    *,
+    reverse: bool,
+) -> tuple[Tensor, Tensor]:
+    """As ``local_rows``, by torch's operations: anchors as [Q, K, D]."""
+    anchors_QKD = h_nD[locals_QK]
+    student_QK, teacher_QK = (
+        torch.einsum("qd,qkd->qk", x_QD, anchors_QKD).mul_(scale).masked_fill_(~valid_QK, MASKED)
+        for x_QD, scale in zip((z_QD, h_QD), scales, strict=True)
+    )
+    loss_Q, gradient_QK = divergence_(student_QK, teacher_QK, reverse=reverse)
+    return loss_Q, torch.einsum("qk,qkd->qd", gradient_QK.masked_fill(~valid_QK, 0) * scales[0], anchors_QKD)
+
+
+def _reverse(settings: LossSettings) -> bool:
+    return settings.divergence == "student_teacher"
