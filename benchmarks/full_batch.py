@@ -127,7 +127,8 @@ def _ours(bundle: Bundle, settings: TrainSettings, epochs: int) -> list[float]:
     store = load_features(bundle, settings.features)
     steps = FullBatch(bundle, store, settings, device=cpu)
     model = new_objective(store.num_columns, settings)
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=settings.optimizer.lr)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=settings.optimizer.lr, fused=True)
 
     def step(epoch: int) -> None:
         model.train(epoch == 0)

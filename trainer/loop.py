@@ -81,6 +81,7 @@ def run(job: Job, context: Context) -> None:
         [parameter for parameter in model.parameters() if parameter.requires_grad],
         lr=settings.optimizer.lr,
         weight_decay=settings.optimizer.weight_decay,
+        fused=True,
     )
     progress = Progress(context.device.type)
     if job.resume is not None:

@@ -6,12 +6,12 @@ import copy
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from trainer.activation import affine_prelu
 from trainer.dense import rows_times
 from trainer.encoders import Encoder, RelationEncoders
 from trainer.objectives.base import Objective, Step, encoded
+from trainer.objectives.unit_rows import unit_rows
 from trainer.settings import TrainSettings
 
 __all__ = ["BootstrapObjective", "Predictor"]
@@ -27,12 +27,12 @@ class BootstrapObjective(Objective):
 
     def predictions(self, step: Step) -> list[Tensor]:
         """z of every view's queries, [Q, D] each, of length 1."""
-        return [normalize(self.predictor(h_nD[step.queries])) for h_nD in self.embeddings(step)]
+        return [unit_rows(self.predictor(h_nD[step.queries])) for h_nD in self.embeddings(step)]
 
     @torch.no_grad()
     def targets(self, step: Step) -> list[Tensor]:
         """h of every view's nodes, [n, D] each, of length 1, without gradient."""
-        return [normalize(hidden_nD) for hidden_nD in encoded(self.target, step)]
+        return [unit_rows(hidden_nD) for hidden_nD in encoded(self.target, step)]
 
     @torch.no_grad()
     def update_target(self, decay: float) -> None:

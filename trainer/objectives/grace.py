@@ -9,11 +9,11 @@ from itertools import permutations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from trainer.encoders import Encoder, RelationEncoders
 from trainer.objectives.base import Objective, Step
 from trainer.objectives.contrast import contrast
+from trainer.objectives.unit_rows import unit_rows
 from trainer.settings import TrainSettings
 
 __all__ = ["GraceObjective"]
@@ -36,7 +36,7 @@ class GraceObjective(Objective):
 
     def forward(self, step: Step) -> Tensor:
         """(loss,)."""
-        z_VnD = [normalize(self.projector(h_nD)) for h_nD in self.embeddings(step)]
+        z_VnD = [unit_rows(self.projector(h_nD)) for h_nD in self.embeddings(step)]
         losses = [self._direction(one, other, step.queries) for one, other in permutations(z_VnD, 2)]
         return torch.stack(losses).mean(dim=0, keepdim=True) / step.num_queries
 
