@@ -34,6 +34,7 @@ from preprocessing.ingest import ingest
 from preprocessing.ppr import preprocess
 from preprocessing.stage import Emitter
 from trainer.batches import FullBatch
+from trainer.dense import rows_times
 from trainer.features import load_features
 from trainer.objectives import new_objective
 from trainer.process import THREADS_THAT_SLEEP, tune_process
@@ -243,24 +244,31 @@ def _floor(bundle: Bundle, settings: TrainSettings, epochs: int) -> list[float]:
     kept_arcs = bundle.topology.num_arcs * (2 - augment.drop_edge_1 - augment.drop_edge_2) / 2 + nodes
     kept_columns = (2 - augment.drop_feature_1 - augment.drop_feature_2) / 2
     stored = bundle.features
-    products = 8 * nodes * first * width + 6 * nodes * 2 * width * hidden + 6 * nodes * width * anchors
-    gathered = 6 * kept_arcs * (first + width) + 6 * nodes * nearest * width
-    if isinstance(stored, DenseFeatures):
-        entries = int((np.asarray(stored.values) != 0).sum())
-    else:
-        assert stored is not None
-        entries = len(stored.indices)
-    gathered += 6 * entries * kept_columns * first
+    assert stored is not None
+    columns = stored.shape[1]
+    dense = isinstance(stored, DenseFeatures)
+    entries = int((np.asarray(stored.values) != 0).sum()) if dense else len(stored.indices)
+
+    x_ND, weight, columns_FD = torch.randn(nodes, first), torch.randn(first, width), torch.randn(columns, first)
+    flops = 2 * nodes * first * width / min(_epochs(lambda _: rows_times(x_ND, weight), epochs))
+    stream_out = torch.empty_like(x_ND)
+    stream = 2 * x_ND.numel() / min(_epochs(lambda _: stream_out.copy_(x_ND), epochs))
+
+    def gathered(rows_MD: Tensor) -> float:
+        """Numbers a second that are read by row in random order and summed, eight rows at a time."""
+        places = torch.randint(len(rows_MD), (nodes, 8))
+        seconds = min(_epochs(lambda _: functional.embedding_bag(places, rows_MD, mode="sum"), epochs))
+        return places.numel() * rows_MD.shape[1] / seconds
+
+    from_nodes, from_columns = gathered(x_ND), gathered(columns_FD)
     # Every array that a layer or the predictor makes is written once and read once, forward and backward.
     streamed = 6 * 2 * nodes * (3 * first + 3 * width) + 4 * 2 * nodes * (2 * hidden + 2 * width)
-
-    x_ND, weight = torch.randn(nodes, first), torch.randn(first, width)
-    flops = 2 * nodes * first * width / min(_epochs(lambda _: x_ND @ weight, epochs))
-    places = torch.randint(nodes, (4 * nodes,))
-    gather = 4 * nodes * first * 4 / min(_epochs(lambda _: torch.index_select(x_ND, 0, places), epochs))
-    copied = torch.empty_like(x_ND)
-    stream = 2 * x_ND.numel() * 4 / min(_epochs(lambda _: copied.copy_(x_ND), epochs))
-    return [2 * products / flops + 4 * gathered / gather + 4 * streamed / stream]
+    products = 8 * nodes * first * width + 6 * nodes * 2 * width * hidden + 6 * nodes * width * anchors
+    # The first layer's features, multiplied four times and their transpose twice: sparse, or dense where that is less.
+    kept = entries * kept_columns * first
+    features = min(4 * kept / from_columns + 2 * kept / from_nodes, 6 * 2 * nodes * columns * first / flops)
+    aggregated = 6 * kept_arcs * (first + width) + 2 * nodes * nearest * width
+    return [features + 2 * products / flops + aggregated / from_nodes + streamed / stream]
 
 
 SIDES = {"ours": _ours, "peer": _peer, "tuned": _peer, "floor": _floor}

@@ -23,7 +23,7 @@ class _UnitRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_nD: Tensor) -> Tensor:
         length_n1 = torch.linalg.vector_norm(x_nD, dim=1, keepdim=True).clamp_min_(SHORTEST)
-        unit_nD = x_nD / length_n1
+        unit_nD: Tensor = x_nD / length_n1
         ctx.save_for_backward(unit_nD, length_n1)
         return unit_nD
 
