@@ -6,6 +6,7 @@ chunk by chunk, so that all three give the same embeddings.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, cast
@@ -42,7 +43,7 @@ class Aggregated:
     x: FeatureRows
 
 
-class Encoder(nn.Module):
+class Encoder(nn.Module, ABC):
     """Node features and one adjacency a layer to node embeddings.
 
     An encoder says which adjacency it multiplies by, whole and sampled, and what happens to a node before the first
@@ -62,13 +63,13 @@ class Encoder(nn.Module):
         """The encoder of a multiplex graph's relation: this one for all of them."""
         return self
 
+    @abstractmethod
     def start(self, x_n: FeatureRows) -> State:
         """Some nodes ahead of the first layer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def advance(self, number: int, nodes: Aggregated) -> State:
         """Some nodes after layer ``number``, from 0; after the last, ``heard_nD`` are the embeddings."""
-        raise NotImplementedError
 
     def forward(self, x: Features, adjacencies: Sequence[Adjacency]) -> Tensor:
         """``adjacencies``: one a layer, the first heard first; their rows shrink to the nodes asked for."""

@@ -6,6 +6,7 @@ there is BatchNorm. Each view is a pass of its own, so BatchNorm never mixes the
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -56,7 +57,7 @@ class Step:
         return own / self.num_queries
 
 
-class Objective(nn.Module):
+class Objective(nn.Module, ABC):
     """An online encoder and what it is trained towards.
 
     ``forward(step)`` answers this worker's share of the losses named by ``loss_names``, [P]; over all workers the
@@ -73,9 +74,9 @@ class Objective(nn.Module):
         """The online encoder's output for every view, [n, D] each."""
         return encoded(self.online, step)
 
+    @abstractmethod
     def forward(self, step: Step) -> Tensor:
         """The losses of a step."""
-        raise NotImplementedError
 
     def update_target(self, decay: float) -> None:
         """What follows the optimizer's step: nothing, for an objective without a target network."""
