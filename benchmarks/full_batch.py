@@ -37,7 +37,7 @@ from trainer.batches import FullBatch
 from trainer.dense import rows_times
 from trainer.features import load_features
 from trainer.objectives import new_objective
-from trainer.process import THREADS_THAT_SLEEP, tune_process
+from trainer.process import THREADING, tune_process
 from trainer.settings import TrainSettings, resolve_preset
 
 FILES = {
@@ -109,7 +109,7 @@ def _timed(side: str, name: str, bundle: Path, arguments: argparse.Namespace) ->
     """Median seconds an epoch, measured in a fresh process."""
     options = ["--graphs", name, "--epochs", str(arguments.epochs), "--threads", str(arguments.threads)]
     command = [sys.executable, __file__, "--side", side, "--bundle", str(bundle), *options]
-    environment = os.environ if side == "peer" else {**os.environ, **THREADS_THAT_SLEEP}
+    environment = os.environ if side == "peer" else {**os.environ, **THREADING}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return float(np.median(json.loads(done.stdout)))
 

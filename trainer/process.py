@@ -1,9 +1,10 @@
-"""How a process that computes on CPUs uses memory and threads; to be set before torch is imported.
+"""How a process that computes on CPUs uses memory and threads; to be set before torch and numpy are imported.
 
 The C library gives large blocks back to the kernel as soon as they are freed and asks for new ones, whose pages it
 must fault in and clear: an elementwise operation on 40 MB then takes 19 ms instead of 4. A training step frees and
-allocates the same sizes all over again. And OpenMP's threads wait for their next work by spinning, on the cores that
-our own kernels' threads want: an epoch of Coauthor CS takes a tenth longer.
+allocates the same sizes all over again. OpenMP's threads wait for their next work by spinning, on the cores that our
+own kernels' threads want: an epoch of Coauthor CS takes a tenth longer. And those threads call numpy's products, which
+must not start threads of their own in each.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import ctypes
 import os
 import sys
 
-__all__ = ["THREADS_THAT_SLEEP", "tune_process"]
+__all__ = ["THREADING", "tune_process"]
 
-THREADS_THAT_SLEEP = {"OMP_WAIT_POLICY": "PASSIVE"}
+THREADING = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
 """For the environment of processes that are started."""
 
 # mallopt(3) of glibc.
@@ -23,8 +24,8 @@ KEPT_BYTES = 1 << 30
 
 
 def tune_process() -> None:
-    """Let this process reuse freed blocks of up to 1 GiB (with glibc), and its waiting threads sleep."""
-    for name, value in THREADS_THAT_SLEEP.items():
+    """Let this process reuse freed blocks of up to 1 GiB (with glibc), and set ``THREADING``."""
+    for name, value in THREADING.items():
         os.environ.setdefault(name, value)
     if sys.platform != "linux":
         return

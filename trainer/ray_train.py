@@ -22,7 +22,7 @@ from preprocessing.ray_cluster import connected
 from preprocessing.stage import EVENTS_VARIABLE, Emitter
 from trainer import loop
 from trainer.objectives import Objective
-from trainer.process import THREADS_THAT_SLEEP, tune_process
+from trainer.process import THREADING, tune_process
 from trainer.settings import TrainSettings
 
 __all__ = ["Machine", "cpus_per_worker", "run_with_ray"]
@@ -31,7 +31,7 @@ ENVIRONMENT = {
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    **THREADS_THAT_SLEEP,
+    **THREADING,
 }
 
 

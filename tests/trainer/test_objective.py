@@ -78,15 +78,19 @@ def test_equal_distributions_cost_nothing() -> None:
     torch.testing.assert_close(global_divergence(h, h, anchors, settings), torch.zeros(3), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("divergence", ["teacher_student", "student_teacher"])
-def test_gradients_are_those_of_finite_differences(divergence: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over blocks of two queries, with unequal weights on the queries' losses."""
-    monkeypatch.setattr("trainer.objectives.relational.BLOCK_SIMILARITIES", 12)
+def test_gradients_are_those_of_finite_differences(
+    divergence: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over blocks of two queries, with unequal weights on the queries' losses; kernels, and torch's operations."""
+    for part in ("relational", "global_kernel"):
+        monkeypatch.setattr(f"trainer.objectives.{part}.BLOCK_SIMILARITIES", 12)
     settings = LossSettings(divergence=divergence, tau_target_global=0.3, tau_target_local=0.4, tau_online=0.5)
-    z, h, rows = unit_rows(5, 4, seed=0), unit_rows(5, 4, seed=1), unit_rows(6, 4, seed=2)
+    z, h, rows = (unit_rows(count, 4, seed=seed).to(dtype) for seed, count in enumerate((5, 5, 6)))
     places, valid = torch.randint(6, (5, 3), generator=torch.Generator().manual_seed(3)), torch.ones(5, 3).bool()
     valid[1, 2] = valid[4, 0] = False
-    weight = torch.tensor([1.0, -2.0, 0.5, 3.0, 1.5])
+    weight = torch.tensor([1.0, -2.0, 0.5, 3.0, 1.5], dtype=dtype)
 
     def losses(z: torch.Tensor) -> torch.Tensor:
         local = local_divergence(z, h, rows, places, valid, settings)

@@ -7,7 +7,6 @@ round it is −Σ p_s d + lse t − lse s, whose gradient is p_s ⊙ (lse t − 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,30 +15,16 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from trainer.row_threads import over_rows
-
-__all__ = ["divergence_", "row_divergence"]
+__all__ = ["FloatRows", "divergence", "divergence_rows", "row_divergence"]
 
 FloatRows = npt.NDArray[np.float32]
 
-EXP_WORK = 8
-"""Multiplications that a logit costs: two exponentials of five or six each, and the sums."""
 
-
-def divergence_(student_QA: Tensor, teacher_QA: Tensor, *, reverse: bool) -> tuple[Tensor, Tensor]:
-    """The KL of each row, [Q], and its gradient by the student's logits, [Q, A]; writes over both arguments.
+def divergence(student_QA: Tensor, teacher_QA: Tensor, *, reverse: bool) -> tuple[Tensor, Tensor]:
+    """The KL of each row, [Q], and its gradient by the student's logits, [Q, A], by torch's operations.
 
     KL(teacher ‖ student), or with ``reverse`` KL(student ‖ teacher).
     """
-    if student_QA.device.type != "cpu" or student_QA.dtype != torch.float32:
-        return _by_torch(student_QA, teacher_QA, reverse=reverse)
-    loss_Q = torch.empty(len(student_QA))
-    kernel = partial(_divergence_rows, student_QA.numpy(), teacher_QA.numpy(), reverse, loss_Q.numpy())
-    over_rows(kernel, np.arange(len(student_QA) + 1), EXP_WORK * student_QA.numel())
-    return loss_Q, student_QA
-
-
-def _by_torch(student_QA: Tensor, teacher_QA: Tensor, *, reverse: bool) -> tuple[Tensor, Tensor]:
     log_student_QA, log_teacher_QA = student_QA.log_softmax(dim=1), teacher_QA.log_softmax(dim=1)
     student_QA, teacher_QA = log_student_QA.exp(), log_teacher_QA.exp()
     difference_QA = log_teacher_QA - log_student_QA
@@ -118,8 +103,9 @@ def row_divergence(student: FloatRows, teacher: FloatRows, reverse: bool, row: i
     cache=True,
     error_model="numpy",
 )
-def _divergence_rows(
+def divergence_rows(
     student: FloatRows, teacher: FloatRows, reverse: bool, loss: npt.NDArray[np.float32], first: int, last: int
 ) -> None:
+    """``row_divergence`` of some rows, the losses into ``loss`` [Q]."""
     for row in range(first, last):
         loss[row] = row_divergence(student, teacher, reverse, row)

@@ -13,14 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer.objectives.divergence import divergence_
+from trainer.objectives.divergence import divergence
+from trainer.objectives.global_kernel import global_rows
 from trainer.objectives.local_kernel import MASKED, local_rows
 from trainer.settings import LossSettings
 
 __all__ = ["global_divergence", "local_divergence"]
 
-BLOCK_SIMILARITIES = 1 << 20
-"""Similarities computed at a time: those of a block stay in a CPU's cache."""
+BLOCK_SIMILARITIES = 1 << 24
+"""Similarities that torch computes at a time: 64 MiB each for student and teacher."""
 
 
 def global_divergence(z_QD: Tensor, h_QD: Tensor, anchors_GD: Tensor, settings: LossSettings) -> Tensor:
@@ -42,16 +43,9 @@ def local_divergence(
 class _GlobalDivergence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z_QD: Tensor, h_QD: Tensor, anchors_GD: Tensor, settings: LossSettings) -> Tensor:
-        loss_Q, gradient_QD = z_QD.new_empty(len(z_QD)), torch.empty_like(z_QD)
-        students_DG = (anchors_GD / settings.tau_online).T.contiguous()
-        teachers_DG = (anchors_GD / settings.tau_target_global).T.contiguous()
-        size = max(1, BLOCK_SIMILARITIES // len(anchors_GD))
-        for first in range(0, len(z_QD), size):
-            block = slice(first, first + size)
-            student_bG, teacher_bG = z_QD[block] @ students_DG, h_QD[block] @ teachers_DG
-            loss_b, gradient_bG = divergence_(student_bG, teacher_bG, reverse=_reverse(settings))
-            loss_Q[block] = loss_b
-            torch.mm(gradient_bG, students_DG.T, out=gradient_QD[block])
+        compute = global_rows if _has_kernels(z_QD) else _global_by_torch
+        scales = 1 / settings.tau_online, 1 / settings.tau_target_global
+        loss_Q, gradient_QD = compute(z_QD, h_QD, anchors_GD, scales, reverse=_reverse(settings))
         ctx.save_for_backward(gradient_QD)
         return loss_Q
 
@@ -72,7 +66,7 @@ class _LocalDivergence(torch.autograd.Function):
         valid_QK: Tensor,
         settings: LossSettings,
     ) -> Tensor:
-        compute = local_rows if z_QD.device.type == "cpu" and z_QD.dtype == torch.float32 else _local_by_torch
+        compute = local_rows if _has_kernels(z_QD) else _local_by_torch
         scales = 1 / settings.tau_online, 1 / settings.tau_target_local
         loss_Q, gradient_QD = compute(z_QD, h_QD, h_nD, locals_QK, valid_QK, scales, reverse=_reverse(settings))
         ctx.save_for_backward(gradient_QD)
@@ -82,6 +76,26 @@ class _LocalDivergence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         (gradient_QD,) = ctx.saved_tensors
         return gradient_QD * grads[0][:, None], None, None, None, None, None
+
+
+def _has_kernels(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.dtype == torch.float32
+
+
+def _global_by_torch(
+    z_QD: Tensor, h_QD: Tensor, anchors_GD: Tensor, scales: tuple[float, float], *, reverse: bool
+) -> tuple[Tensor, Tensor]:
+    """As ``global_rows``, by torch's operations, block by block."""
+    loss_Q, gradient_QD = z_QD.new_empty(len(z_QD)), torch.empty_like(z_QD)
+    students_GD, teachers_GD = (anchors_GD * scale for scale in scales)
+    size = max(1, BLOCK_SIMILARITIES // len(anchors_GD))
+    for first in range(0, len(z_QD), size):
+        block = slice(first, first + size)
+        loss_Q[block], gradient_bG = divergence(
+            z_QD[block] @ students_GD.T, h_QD[block] @ teachers_GD.T, reverse=reverse
+        )
+        gradient_QD[block] = gradient_bG @ students_GD
+    return loss_Q, gradient_QD
 
 
 def _local_by_torch(
@@ -100,7 +114,7 @@ def _local_by_torch(
         torch.einsum("qd,qkd->qk", x_QD, anchors_QKD).mul_(scale).masked_fill_(~valid_QK, MASKED)
         for x_QD, scale in zip((z_QD, h_QD), scales, strict=True)
     )
-    loss_Q, gradient_QK = divergence_(student_QK, teacher_QK, reverse=reverse)
+    loss_Q, gradient_QK = divergence(student_QK, teacher_QK, reverse=reverse)
     return loss_Q, torch.einsum("qk,qkd->qd", gradient_QK.masked_fill(~valid_QK, 0) * scales[0], anchors_QKD)
 
 
