@@ -1,0 +1,45 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from preprocessing.kernel_cache import keyed_cache, source_digest
+
+
+def run(code: str, cache: str | None) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    if cache is not None:
+        environment["NUMBA_CACHE_DIR"] = cache
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_a_change_of_any_source_moves_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "package"
+    (package / "inner").mkdir(parents=True)
+    called, calling = package / "inner" / "called.py", package / "calling.py"
+    seen = set()
+    for text in ("one", "another"):
+        for path in (called, calling):
+            path.write_text(text)
+            monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+            keyed_cache([package])
+            seen.add(os.environ["NUMBA_CACHE_DIR"])
+    called.rename(package / "called.py")
+    seen.add(str(tmp_path / "cache" / f"source-{source_digest([package])}"))
+    assert len(seen) == 5
+    assert {Path(folder).parent for folder in seen} == {tmp_path / "cache"}
+
+
+def test_numba_uses_it_and_started_processes_share_it(tmp_path: Path) -> None:
+    code = "import trainer.sparse, numba, os, subprocess, sys; print(numba.config.CACHE_DIR)"
+    first = run(code, str(tmp_path))
+    assert Path(first).parent == tmp_path
+    assert run(code, first) == first
+    assert list(Path(first).rglob("*.nbi"))
+
+
+def test_without_the_variable_numba_is_left_alone() -> None:
+    assert run("import preprocessing, os; print(os.environ.get('NUMBA_CACHE_DIR'))", None) == "None"
