@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import field_validator
 
 from preprocessing.artifact import fingerprint, locked, read_manifest
@@ -220,7 +221,8 @@ def _training_info(bundle: Bundle, settings: TrainSettings, final: Path, identit
 
 def _parameters(columns: int, bundle: Bundle, settings: TrainSettings) -> int:
     """How many numbers the optimizer moves, for features of that many columns."""
-    model = new_objective(columns, settings, len(bundle.relations))
+    with torch.device("meta"):
+        model = new_objective(columns, settings, len(bundle.relations))
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
