@@ -23,7 +23,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -33,7 +34,7 @@ from pydantic import BaseModel, ValidationError
 
 from preprocessing.errors import Interrupted, ResourceError, RgrlError, UsageError
 
-__all__ = ["Emitter", "StageMain", "run_stage", "usage_error"]
+__all__ = ["Emitter", "StageMain", "disk_errors", "run_stage", "usage_error"]
 
 EVENTS_VARIABLE = "RGRL_EVENTS"
 PARENT_VARIABLE = "RGRL_PARENT"
@@ -102,6 +103,22 @@ class Emitter:
             self._file.write(json.dumps(line, allow_nan=False, default=str) + "\n")
 
 
+@contextmanager
+def disk_errors(target: str | Path) -> Iterator[None]:
+    """Make a ``ResourceError`` of what a disk refuses inside; ``target`` is told where the system names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in STORAGE:
+            raise
+        raise ResourceError(
+            f"the disk refused: {STORAGE[error.errno]}",
+            where=str(error.filename or target),
+            given=str(error),
+            remedy="make room or name another path, then run the same command again: it continues",
+        ) from error
+
+
 StageMain = Callable[[dict[str, Any], Emitter], Mapping[str, Any]]
 
 
@@ -118,20 +135,16 @@ def run_stage(stages: Mapping[str, StageMain], argv: list[str]) -> int:
     emitter = Emitter(stage, Path(events) if events else None)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
-    spec: dict[str, Any] = {}
     try:
         try:
             if parent := os.environ.get(PARENT_VARIABLE):
                 _end_with(int(parent))
-            spec = json.loads(Path(spec_path).read_text(encoding="utf-8"))
-            emitter.result(stages[stage](spec, emitter))
+            with disk_errors(spec_path):
+                spec = json.loads(Path(spec_path).read_text(encoding="utf-8"))
+            with disk_errors(spec.get("out") or spec.get("bundle") or spec.get("embeddings") or spec_path):
+                emitter.result(stages[stage](spec, emitter))
         except ValidationError as error:
             raise usage_error(error) from error
-        except OSError as error:
-            if error.errno not in STORAGE:
-                raise
-            target = spec.get("out") or spec.get("bundle") or spec.get("embeddings") or spec_path
-            raise _refused(error, str(target)) from error
     except RgrlError as error:
         emitter.error(error)
         print(error.text(), file=sys.stderr)
@@ -172,15 +185,6 @@ def _siblings(model: type[BaseModel] | None, place: tuple[int | str, ...]) -> li
         inner = None if field is None else field.annotation
         model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
     return [] if model is None else sorted(model.model_fields)
-
-
-def _refused(error: OSError, target: str) -> ResourceError:
-    return ResourceError(
-        f"the disk refused: {STORAGE[error.errno or 0]}",
-        where=str(error.filename or target),
-        given=str(error),
-        remedy="make room or name another path, then run the same command again: it continues",
-    )
 
 
 def _unexpected(emitter: Emitter, error: BaseException, code: str, message: str) -> int:

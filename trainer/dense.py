@@ -16,7 +16,8 @@ TALL_ROWS = 4096
 
 def rows_times(x_ND: Tensor, weight_DE: Tensor, bias_E: Tensor | None = None) -> Tensor:
     """x W, or x W + b, [N, E]; differentiable in all."""
-    if x_ND.device.type != "cpu" or len(x_ND) < TALL_ROWS or not torch._C._has_mkldnn:
+    plain = x_ND.device.type == "cpu" and x_ND.dtype == weight_DE.dtype == torch.float32 and weight_DE.numel() > 0
+    if not plain or len(x_ND) < TALL_ROWS or not torch._C._has_mkldnn:
         return linear(x_ND, weight_DE.T, bias_E)
     product: Tensor = _TallProduct.apply(x_ND, weight_DE, bias_E)  # type: ignore[no-untyped-call]
     return product

@@ -57,10 +57,10 @@ def run_all(request: Request, runs: Sequence[Run], show: Show) -> Iterator[Done]
     harness = _Harness(request, show)
     began, measured = time.monotonic(), 0
     for number, run in enumerate(runs):
-        fresh = run.refused is None and not harness.result_file(run).exists()
+        fresh = not harness.result_file(run).exists()
         done = harness.done(run)
         measured += fresh
-        left = sum(not harness.result_file(rest).exists() for rest in runs[number + 1 :] if rest.refused is None)
+        left = sum(not harness.result_file(rest).exists() for rest in runs[number + 1 :])
         eta = (time.monotonic() - began) / measured * left if measured else None
         progress = {"done": number + 1, "total": len(runs), "unit": "runs", "rate": None, "eta_s": eta}
         show({"event": "progress", "stage": "reproduce", **progress})
@@ -72,7 +72,8 @@ class _Harness:
 
     def __init__(self, request: Request, show: Show) -> None:
         self.request, self.show = request, show
-        self.missing: dict[str, str] = {}
+        self.missing: dict[str, tuple[str, bool]] = {}
+        """Why a graph is not there, and whether a stage failed."""
 
     def result_file(self, run: Run) -> Path:
         """Where the run's result is or will be."""
@@ -80,20 +81,21 @@ class _Harness:
 
     def done(self, run: Run) -> Done:
         """Do what is left of a run."""
-        if run.refused is not None:
-            return Done(run, missing=run.refused)
         file = self.result_file(run)
         if not file.exists():
             try:
                 self._graph(run)
             except (_StageFailed, InputError) as error:
-                self.missing.setdefault(run.graph, str(error))
+                self.missing[run.graph] = str(error), isinstance(error, _StageFailed)
             if run.graph in self.missing:
-                return Done(run, missing=self.missing[run.graph])
+                text, failed = self.missing[run.graph]
+                return Done(run, missing=text, failed=failed)
             try:
                 self._measure(run, file)
             except _StageFailed as error:
                 return Done(run, missing=str(error), failed=True)
+        if not self.request.keep:
+            shutil.rmtree(self._folder(run) / "embeddings", ignore_errors=True)
         return Done(run, json.loads(file.read_text(encoding="utf-8")))
 
     def _folder(self, run: Run) -> Path:
@@ -111,7 +113,12 @@ class _Harness:
         whole.parent.mkdir(parents=True, exist_ok=True)
         if not (whole / MANIFEST).exists():
             source = DATASETS[run.dataset].source(self.request.data, self.request.out / "pyg")
-            self._stage("ingest", {"out": str(whole), "settings": {"source": source}})
+            try:
+                self._stage("ingest", {"out": str(whole), "settings": {"source": source}})
+            except _StageFailed as error:
+                if source["kind"] == "pyg":
+                    raise InputError(str(error)) from error  # Not at hand, and could not be fetched.
+                raise
         if run.links and not (bundle / MANIFEST).exists():
             self._stage("split-edges", {"bundle": str(whole), "out": str(bundle)})
         settings = {"ppr": {"top_k": TOP_K}, "threads": self.request.threads}
@@ -131,8 +138,6 @@ class _Harness:
         manifest = _read(embeddings / MANIFEST)
         report = _read(embeddings / "report.json") if run.evaluate is not None else None
         write_json(file, {"report": report, "training": manifest["training"], "settings": run.settings})
-        if not self.request.keep:
-            shutil.rmtree(embeddings)
 
     def _stage(self, stage: str, spec: dict[str, Any]) -> None:
         outcome = run_stage(stage, spec, self.show)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from preprocessing.artifact import fingerprint
 from preprocessing.errors import UsageError
@@ -39,15 +39,41 @@ class Request:
     keep: bool = True
 
     def __post_init__(self) -> None:
-        """``UsageError`` for a table, data set or method that does not exist."""
+        """``UsageError`` for a table, data set or method that does not exist, and for overrides that would be lost."""
         for what, given, known in (
             ("table", [self.table], TABLES),
-            ("data set", self.datasets or [], DATASETS),
-            ("method", self.methods or [], METHODS),
+            ("data set", self.datasets, DATASETS),
+            ("method", self.methods, METHODS),
         ):
-            for name in given:
+            if given == []:
+                raise UsageError(f"no {what} is named", expected="one or more of " + ", ".join(known))
+            for name in given or []:
                 if name not in known:
                     raise UsageError(f"there is no such {what}", given=name, expected="one of " + ", ".join(known))
+
+        only = self.definition.methods
+        if len(only) == 1 and self.methods not in (None, list(only)):
+            raise UsageError(f"the table {self.table} is about one method", given=self.methods, expected=only[0])
+        self._check_overrides(self.overrides or {})
+
+    def _check_overrides(self, overrides: Document) -> None:
+        for name, field in TrainSettings.model_fields.items():
+            section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+            if section and name in overrides and not isinstance(overrides[name], dict):
+                raise UsageError(
+                    f"setting {name} is a group of settings", given=overrides[name], expected=f"--set {name}.….=VALUE"
+                )
+        run = overrides.get("run", {})
+        owned = {
+            "objective": ("objective" in overrides, "--methods"),
+            "preset": ("preset" in overrides, "--datasets"),
+            "run.seed": ("seed" in run, "--seeds"),
+            "run.snapshot_every": ("snapshot_every" in run, f"nothing: {SNAPSHOTS_A_RUN} snapshots a run are kept"),
+            "run.epochs": ("epochs" in run and self.epochs is not None, "--epochs, or the setting, not both"),
+        }
+        for name, (given, option) in owned.items():
+            if given:
+                raise UsageError(f"setting {name} cannot be laid over a table's own", expected=option)
 
     @property
     def definition(self) -> Table:
@@ -57,7 +83,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Run:
-    """One training and its evaluation. ``refused`` says why this version cannot do it; it has no settings then."""
+    """One training and its evaluation."""
 
     dataset: str
     variant: Variant
@@ -65,7 +91,6 @@ class Run:
     links: bool
     settings: Document
     evaluate: Document | None
-    refused: str | None = None
 
     @property
     def graph(self) -> str:
@@ -85,7 +110,7 @@ class Run:
 
 
 def plan(request: Request) -> list[Run]:
-    """The runs in the order to do them: every row once, then the next seed."""
+    """The runs in the order to do them: every row once, then the next seed; ``UsageError`` for settings amiss."""
     table = request.definition
     return [
         _run(request, table, dataset, variant, seed)
@@ -96,19 +121,8 @@ def plan(request: Request) -> list[Run]:
 
 
 def _run(request: Request, table: Table, dataset: str, variant: Variant, seed: int) -> Run:
-    try:
-        settings = _train_settings(request, table, dataset, variant, seed)
-        evaluate = _evaluate_settings(table, settings, seed)
-    except UsageError as error:
-        return Run(
-            dataset,
-            variant,
-            seed,
-            table.links,
-            {},
-            None,
-            refused=f"this version cannot: {error.problem} ({error.given})",
-        )
+    settings = _train_settings(request, table, dataset, variant, seed)
+    evaluate = _evaluate_settings(table, settings, seed)
     return Run(dataset, variant, seed, table.links, settings, evaluate)
 
 

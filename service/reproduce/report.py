@@ -80,7 +80,7 @@ def _markdown(request: Request, rows: Sequence[Row], made: dict[str, Any]) -> It
         yield from _errors_by_degree(rows)
     missing = [f"* {_title(row)}, {row.variant.title}: {row.missing}" for row in rows if row.missing is not None]
     yield from _section("Not measured", missing)
-    if table.measures and any(row.variant.method is not None for row in rows):
+    if table.measures and any(row.variant.method is not None and row.cells for row in rows):
         said = made["findings"] or ["Nowhere among what was measured."]
         yield from _section("Where RGRL does not win, and what falls short", [f"* {text}" for text in said])
     yield from _section("Figures", [f"![{name}]({name})" for name in made["figures"] if name.endswith(".png")])

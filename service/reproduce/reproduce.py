@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from preprocessing.artifact import locked
+from preprocessing.errors import UsageError
+from preprocessing.stage import disk_errors
 from service.reproduce import report
 from service.reproduce.harness import Done, run_all
-from service.reproduce.plan import Request, plan
+from service.reproduce.plan import Request, Run, plan
 from service.reproduce.plots import charts, draw
 from service.reproduce.summary import Row, rows_of
 
@@ -20,11 +23,22 @@ NO_PLOTS = "there are no figures without matplotlib: pip install 'rgrl[plots]', 
 def reproduce(request: Request, show: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Run what is left of the table and write its report after every run, so that a killed one leaves one too.
 
-    ``show`` takes events of ``preprocessing.stage``. The answer is the report.
+    ``show`` takes events of ``preprocessing.stage``. The answer is the report. ``UsageError`` where the folder cannot
+    be made or another process works in it, ``ResourceError`` where the disk refuses.
     """
+    runs = plan(request)
+    try:
+        request.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError("the folder cannot be made", given=request.out, expected=f"a folder; {error}") from error
+    with disk_errors(request.out), locked(request.out / "reproduction"):
+        return _reproduced(request, runs, show)
+
+
+def _reproduced(request: Request, runs: Sequence[Run], show: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     done: list[Done] = []
     made: dict[str, Any] = {}
-    for one in run_all(request, plan(request), show):
+    for one in run_all(request, runs, show):
         done.append(one)
         made = report.write(request, rows_of(request.definition, done), [])
     rows = rows_of(request.definition, done)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from preprocessing.errors import Interrupted, UsageError
+from preprocessing.errors import Interrupted, ResourceError, UsageError
 from service.jobs.stages import StageOutcome
 from service.reproduce import harness, report
 from service.reproduce.datasets import DATASETS
@@ -72,7 +73,6 @@ def test_a_plan_is_every_row_once_and_then_the_next_seed() -> None:
     runs = plan(request_for("ablation", seeds=2, datasets=["cora"], overrides={"optimizer": {"lr": 0.5}}))
     titles = ["RGRL", "Global only", "Local only", "Uniform anchors"]
     assert [(run.seed, run.variant.title) for run in runs] == [(seed, title) for seed in (0, 1) for title in titles]
-    assert all(run.refused is None for run in runs)
     full, global_only, local_only, uniform = (run.settings for run in runs[:4])
     # Cora's published settings, 20 snapshots of them.
     assert full["encoder"]["layers"] == [256, 128]
@@ -107,14 +107,50 @@ def test_grids_hold_the_published_value_and_zeroed_shares_reach_the_features() -
     assert {run.settings["features"]["transform"] for run in runs} == {"binarize"}
 
 
-def test_settings_that_a_version_does_not_know_are_told_in_their_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    unknown = METHODS["rgrl"].__class__("Unknown", {"objective": "none_such"})
-    monkeypatch.setattr("service.reproduce.tables.METHODS", {**METHODS, "bgrl": unknown})
-    known, refused = plan(request_for("nodes", datasets=["cora"], methods=["rgrl", "bgrl"]))
-    assert known.refused is None
-    assert refused.refused is not None
-    assert "objective" in refused.refused
-    assert "none_such" in refused.refused
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        ({"optimizer": {"lrr": 1}}, "optimizer.lrr"),
+        ({"optimizer": {"lr": "banana"}}, "optimizer.lr"),
+        ({"run": {"epochs": 0}}, "run.epochs"),
+        ({"nonsense": 1}, "nonsense"),
+    ],
+)
+def test_settings_that_no_run_can_have_are_refused_before_anything_is_written(
+    overrides: dict[str, Any], named: str, tmp_path: Path, made_up: Stages
+) -> None:
+    request = request_for("nodes", tmp_path / "out", datasets=["cora"], overrides=overrides)
+    with pytest.raises(UsageError, match=named):
+        reproduce(request, lambda _: None)
+    assert made_up.calls == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"overrides": {"run": 5}},
+        {"overrides": {"optimizer": "adam"}},
+        {"overrides": {"run": {"seed": 7}}},
+        {"overrides": {"run": {"snapshot_every": 3}}},
+        {"overrides": {"run": {"epochs": 3}}, "epochs": 2},
+        {"overrides": {"objective": "bgrl"}},
+        {"overrides": {"preset": "photo"}},
+        {"datasets": []},
+        {"methods": []},
+        {"table": "ablation", "methods": ["bgrl"]},
+        {"table": "sensitivity", "methods": ["rgrl", "bgrl"]},
+    ],
+    ids=str,
+)
+def test_what_would_be_lost_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        request_for(**{"table": "nodes", **given})
+
+
+def test_epochs_may_be_a_setting() -> None:
+    (run,) = plan(request_for("nodes", datasets=["cora"], overrides={"run": {"epochs": 40}}))
+    assert (run.settings["run"]["epochs"], run.settings["run"]["snapshot_every"]) == (40, 2)
 
 
 @pytest.mark.parametrize(
@@ -306,6 +342,10 @@ def test_results_outlive_the_embeddings_that_are_not_kept(tmp_path: Path, made_u
     made_up.calls.clear()
     assert reproduce(request, lambda _: None)["rows"] == first["rows"]
     assert made_up.calls == []
+    # Killed after the result was written, or kept until now.
+    (tmp_path / "runs" / run.name / "embeddings").mkdir()
+    reproduce(request, lambda _: None)
+    assert [path.name for path in (tmp_path / "runs" / run.name).iterdir()] == [run.result]
 
 
 def test_links_train_on_a_split_bundle(tmp_path: Path, made_up: Stages) -> None:
@@ -332,6 +372,46 @@ def test_data_that_is_not_at_hand_is_told_once_and_the_rest_runs(tmp_path: Path,
     measured = {row["dataset"]: row["missing"] for row in told["rows"]}
     assert measured["cora"] is None
     assert measured["imdb"] is not None
+
+
+def test_data_that_is_at_hand_and_broken_is_a_failure(tmp_path: Path, made_up: Stages) -> None:
+    with_data(tmp_path, "cora")
+    made_up.failing["ingest"] = StageOutcome(3, None, {"message": "truncated"}, "")
+    told = reproduce(request_for("nodes", tmp_path, datasets=["cora"]), lambda _: None)
+    assert [(row["failed"], row["missing"]) for row in told["rows"]] == [(True, "ingest: truncated")]
+    assert "Where RGRL does not win" not in (tmp_path / "nodes.md").read_text()
+
+
+def test_one_folder_is_for_one_reproduction_at_a_time(tmp_path: Path, made_up: Stages) -> None:
+    with_data(tmp_path, "cora")
+    request = request_for("nodes", tmp_path, datasets=["cora"])
+
+    def another(_event: dict[str, Any]) -> None:
+        with pytest.raises(UsageError, match="another process"):
+            reproduce(request, lambda _: None)
+
+    assert reproduce(request, another)["rows"][0]["missing"] is None
+    assert made_up.names == ["ingest", "preprocess", "train", "evaluate"]
+
+
+def test_a_folder_that_cannot_be_made_is_one_error(tmp_path: Path, made_up: Stages) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):
+        with pytest.raises(UsageError, match="cannot be made"):
+            reproduce(request_for("nodes", out, datasets=["cora"]), lambda _: None)
+    assert made_up.calls == []
+
+
+def test_a_disk_that_is_full_is_one_error(tmp_path: Path, made_up: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_data(tmp_path, "cora")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "nodes.json")
+
+    monkeypatch.setattr(report, "write_json", full)
+    with pytest.raises(ResourceError, match="no space is left"):
+        reproduce(request_for("nodes", tmp_path, datasets=["cora"]), lambda _: None)
+    assert made_up.names == ["ingest", "preprocess", "train", "evaluate"]
 
 
 def test_a_stage_that_fails_is_a_failed_row_and_an_interrupted_one_ends_it_all(tmp_path: Path, made_up: Stages) -> None:

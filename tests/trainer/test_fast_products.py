@@ -50,6 +50,17 @@ def by_kernel(student: torch.Tensor, teacher: torch.Tensor, *, reverse: bool) ->
     return loss, student
 
 
+@pytest.mark.parametrize("shape", [(TALL_ROWS, 0, 3), (TALL_ROWS, 3, 0), (0, 3, 2)])
+def test_rows_times_an_empty_weight(shape: tuple[int, int, int]) -> None:
+    rows, inner, columns = shape
+    assert torch.equal(rows_times(torch.ones(rows, inner), torch.ones(inner, columns)), torch.zeros(rows, columns))
+
+
+def test_rows_times_a_weight_of_doubles() -> None:
+    x, weight = normal(TALL_ROWS, 3, seed=0).double(), normal(3, 2, seed=1).double()
+    torch.testing.assert_close(rows_times(x, weight), x @ weight)
+
+
 @pytest.mark.parametrize("by", [by_kernel, divergence])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("columns", [1, 7, 1000])
@@ -67,6 +78,19 @@ def test_divergence_of_logits_near_and_far_apart(by: Divergence, reverse: bool, 
     loss, gradient = by(student.clone(), teacher.clone(), reverse=reverse)
     torch.testing.assert_close(loss.double(), expected.detach(), rtol=1e-5, atol=1e-6 * spread)
     torch.testing.assert_close(gradient.double(), slope, rtol=1e-4, atol=1e-6 * spread * (spread if reverse else 1))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("level", [1e2, 1e4])
+def test_large_logits_close_to_each_other_keep_their_digits(reverse: bool, level: float) -> None:
+    """Logits of ``level``, the teacher's 1 apart from the student's."""
+    student = level * normal(200, 3, seed=0).sign()
+    teacher = student + normal(200, 3, seed=1)
+    log_student, log_teacher = (logits.double().log_softmax(1) for logits in (student, teacher))
+    pair = (log_student, log_teacher) if reverse else (log_teacher, log_student)
+    expected = (pair[0].exp() * (pair[0] - pair[1])).sum(1)
+    loss, _ = by_kernel(student, teacher, reverse=reverse)
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -72,20 +72,21 @@ def _largest(x: FloatRows, row: int) -> Any:
     error_model="numpy",
 )
 def row_divergence(student: FloatRows, teacher: FloatRows, reverse: bool, row: int) -> Any:
-    """The KL of a row of [Q, A] logits; the student's become the gradient, the teacher's are overwritten."""
+    """The KL of a row of [Q, A] logits, A ≥ 1; the student's become the gradient, the teacher's are overwritten."""
     width = student.shape[1]
     most_student, most_teacher = _largest(student, row), _largest(teacher, row)
     student_sum, teacher_sum, weighted = ZERO, ZERO, ZERO
     for column in range(width):
-        difference = teacher[row, column] - student[row, column]
-        student_exp = _exp(student[row, column] - most_student)
-        teacher_exp = _exp(teacher[row, column] - most_teacher)
+        # Below their row's largest, so that large logits leave the differences their digits.
+        student_below, teacher_below = student[row, column] - most_student, teacher[row, column] - most_teacher
+        difference = teacher_below - student_below
+        student_exp, teacher_exp = _exp(student_below), _exp(teacher_below)
         student_sum += student_exp
         teacher_sum += teacher_exp
         weighted += (student_exp if reverse else teacher_exp) * difference
         student[row, column] = student_exp
         teacher[row, column] = difference if reverse else teacher_exp
-    apart = np.log(teacher_sum) + most_teacher - np.log(student_sum) - most_student
+    apart = np.log(teacher_sum) - np.log(student_sum)
     student_scale, teacher_scale = ONE / student_sum, ONE / teacher_sum
     if not reverse:
         for column in range(width):
