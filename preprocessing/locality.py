@@ -23,7 +23,7 @@ from preprocessing.bundle import Topology
 from preprocessing.hubs import hub_arcs, order_by_reach
 from preprocessing.settings import PprSettings
 
-__all__ = ["Renumbered", "inverse", "opened", "renumber"]
+__all__ = ["Renumbered", "inverse", "near_order", "opened", "renumber", "reordered"]
 
 
 ROUNDS, COMMUNITY, SAMPLE = 4, 2000, 100_000
@@ -47,12 +47,13 @@ def renumber(topology: Topology, settings: PprSettings, threads: int, folder: Pa
     cannot be given back; ``opened`` finds them again.
     """
     order = near_order(topology)
+    degree, most = topology.strengths()[order].astype(np.float64) + float(settings.self_loops), hub_arcs(settings)
     if folder is None:
-        return Renumbered(_gathered(topology, settings, order, threads, None), order)
+        return Renumbered(_gathered(topology, order, degree, most, threads, None), order)
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    part = _gathered(topology, settings, order, threads, partial)
+    part = _gathered(topology, order, degree, most, threads, partial)
     np.save(partial / "indptr.npy", part.indptr)
     np.save(partial / "order.npy", order)
     partial.replace(folder)
@@ -91,10 +92,15 @@ def inverse(order: Int64Array) -> Int64Array:
     return rank
 
 
+def reordered(topology: Topology, order: Int64Array) -> Topology:
+    """The graph of which node v is ``order[v]`` of this one; rows ascend."""
+    return _gathered(topology, order, np.empty(0), topology.num_arcs, 1, None)
+
+
 def _gathered(
-    topology: Topology, settings: PprSettings, order: Int64Array, threads: int, folder: Path | None
+    topology: Topology, order: Int64Array, degree: Float64Array, most: int, threads: int, folder: Path | None
 ) -> Topology:
-    """The rows in their order, by their new numbers."""
+    """The rows in their order, by their new numbers; those of more than ``most`` arcs by the reach of ``degree``."""
     indptr = np.zeros(topology.num_nodes + 1, dtype=np.int64)
     np.cumsum(topology.degrees()[order], out=indptr[1:])
     weighted = topology.weights is not None
@@ -103,14 +109,12 @@ def _gathered(
     rank = inverse(order).astype(topology.indices.dtype)
     old_weights = np.empty(0, dtype=np.float32) if topology.weights is None else topology.weights
     old = read_only(topology.indptr), read_only(topology.indices), read_only(old_weights)
-    degree = read_only(topology.strengths()[order].astype(np.float64) + float(settings.self_loops))
-    most = hub_arcs(settings)
     # Ranges of equally many arcs, each a thread's.
     bounds = np.searchsorted(indptr, np.linspace(0, topology.num_arcs, threads + 1)[1:-1]).tolist()
     ranges = zip([0, *bounds], [*bounds, topology.num_nodes], strict=True)
     with ThreadPoolExecutor(threads, thread_name_prefix="renumber") as pool:
         for _ in pool.map(
-            lambda part: _gather(*old, order, rank, degree, most, *part, indptr, indices, weights), ranges
+            lambda part: _gather(*old, order, rank, read_only(degree), most, *part, indptr, indices, weights), ranges
         ):
             continue
     return Topology(indptr, indices, weights if weighted else None)

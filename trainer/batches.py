@@ -19,6 +19,7 @@ from torch import Tensor
 
 from preprocessing.array_types import Int64Array
 from preprocessing.bundle import Bundle, Topology
+from preprocessing.locality import inverse, near_order, reordered
 from trainer.adjacency import Adjacency, SampledAdjacency
 from trainer.anchors import Anchors
 from trainer.augment import View, two_views
@@ -63,7 +64,11 @@ def queries_of(order_N: Int64Array, number: int, size: int, world_size: int) -> 
 
 
 class FullBatch:
-    """Every node in every step: the paper's own training."""
+    """Every node in every step: the paper's own training.
+
+    ``order`` [N] tells which node each row is. Neighbours stand near each other, so that a product with the adjacency
+    finds their rows in a nearer cache.
+    """
 
     num_steps = 1
 
@@ -79,13 +84,18 @@ class FullBatch:
     ) -> None:
         self._settings = settings
         self._device = device
-        self._features = store.all(device)
+        self.order = near_order(bundle.topology)
+        self._features = store.rows(self.order, device)
         adjacency = ENCODERS[settings.encoder.kind].graph_adjacency
-        self._adjacencies = [adjacency(topology, device) for topology in view_topologies(bundle, settings.views)]
-        self._factors = drop_factors(bundle.topology, store, device) if settings.augments_adaptively else None
+        self._adjacencies = [
+            adjacency(reordered(topology, self.order), device) for topology in view_topologies(bundle, settings.views)
+        ]
+        adaptive = settings.augments_adaptively
+        self._factors = drop_factors(bundle.topology, store, device).of(self.order) if adaptive else None
         self._num_nodes = bundle.num_nodes
         self._queries = slice(self._num_nodes * rank // world_size, self._num_nodes * (rank + 1) // world_size)
-        self._anchors = _QueryAnchors(bundle, settings, self._queries, device) if settings.uses_anchors else None
+        uses_anchors = settings.uses_anchors
+        self._anchors = _QueryAnchors(bundle, settings, self._queries, self.order, device) if uses_anchors else None
 
     def step(self, epoch: int, number: int) -> Step:
         """Views and anchors are the same on every worker."""
@@ -116,17 +126,21 @@ class FullBatch:
 class _QueryAnchors:
     """The anchors of a full batch: a worker's queries, and so their locals, stay the same."""
 
-    def __init__(self, bundle: Bundle, settings: TrainSettings, queries: slice, device: torch.device) -> None:
+    def __init__(
+        self, bundle: Bundle, settings: TrainSettings, queries: slice, order: Int64Array, device: torch.device
+    ) -> None:
         self._anchors = Anchors(bundle, settings.anchors)
         self._device = device
-        self._locals_QK = torch.from_numpy(self._anchors.locals_NK[queries]).to(device)
-        self._valid_QK = torch.from_numpy(self._anchors.valid_NK[queries]).to(device)
+        self._rank = inverse(order)
+        nodes = order[queries]
+        self._locals_QK = torch.from_numpy(self._rank[self._anchors.locals_NK[nodes]]).to(device)
+        self._valid_QK = torch.from_numpy(self._anchors.valid_NK[nodes]).to(device)
         self._num_local = int(self._anchors.valid_NK.any(axis=1).sum())
 
     def of(self, draw: Draw) -> AnchorSet:
         """Those of a step."""
         return AnchorSet(
-            anchors_G=torch.from_numpy(self._anchors.draw_global(draw)).to(self._device),
+            anchors_G=torch.from_numpy(self._rank[self._anchors.draw_global(draw)]).to(self._device),
             locals_QK=self._locals_QK,
             valid_QK=self._valid_QK,
             num_local=self._num_local,

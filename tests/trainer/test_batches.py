@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +57,29 @@ def test_a_step_depends_on_its_place_alone(tmp_path: Path) -> None:
                 assert torch.equal(one, other)
         first, other = flat(steps.step(0, 0)), flat(steps.step(1, 0))
         assert not all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_rows_of_a_full_batch_are_nodes_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features, edges, and anchors of every worker's queries, back in the bundle's numbers."""
+    bundle = make_bundle(tmp_path / "plain")
+    shuffled = np.random.default_rng(0).permutation(bundle.num_nodes)
+    monkeypatch.setattr("trainer.batches.near_order", lambda _: shuffled)
+    anchors = Anchors(bundle, TrainSettings.model_validate(settings_document()).anchors)
+    x = load_features(bundle, TrainSettings().features).all().matrix
+    arcs = {(node, heard) for node in range(bundle.num_nodes) for heard in [node, *bundle.topology.neighbors(node)]}
+    for rank in (0, 1):
+        steps = source(tmp_path, "full", rank, 2)
+        order, step = torch.from_numpy(steps.order), steps.step(2, 0)
+        assert torch.equal(step.views[0].features.matrix, x[order])
+        pattern = step.views[0].adjacencies[0].pattern
+        nodes, heard = order[pattern.rows.long()].tolist(), order[pattern.indices.long()].tolist()
+        assert pattern.num_entries == len(arcs)
+        assert set(zip(nodes, heard, strict=True)) == arcs
+        queries, valid = order[step.queries].numpy(), step.anchors.valid_QK
+        assert torch.equal(valid, torch.from_numpy(anchors.valid_NK[queries]))
+        expected = torch.from_numpy(anchors.locals_NK[queries])
+        assert torch.equal(order[step.anchors.locals_QK][valid], expected[valid])
+        assert order[step.anchors.anchors_G].tolist() == anchors.draw_global(Draw(0, 2, 0)).tolist()
 
 
 def test_workers_of_a_full_batch_share_views_and_anchors(tmp_path: Path) -> None:

@@ -58,7 +58,8 @@ def objective(bundle: Bundle, chosen: TrainSettings) -> RgrlObjective:
 def test_the_loss_is_the_sum_over_all_ordered_pairs_of_relations(bundle: Bundle, per_relation: bool) -> None:
     chosen = settings({"per_relation": per_relation})
     store, model = load_features(bundle, chosen.features), objective(bundle, chosen)
-    step = FullBatch(bundle, store, chosen, device=CPU).step(0, 0)
+    steps = FullBatch(bundle, store, chosen, device=CPU)
+    step = steps.step(0, 0)
     with torch.no_grad():
         got = float(model.train()(step)[0])
 
@@ -70,7 +71,7 @@ def test_the_loss_is_the_sum_over_all_ordered_pairs_of_relations(bundle: Bundle,
         x = store.all()
         z = [fresh.predictor(encoder(x, [graph] * 2)) for encoder, graph in zip(online, graphs, strict=True)]
         h = [encoder(x, [graph] * 2) for encoder, graph in zip(target, graphs, strict=True)]
-        z, h = ([torch.nn.functional.normalize(part) for part in parts] for parts in (z, h))
+        z, h = ([torch.nn.functional.normalize(part)[steps.order] for part in parts] for parts in (z, h))
         expected, anchors = 0.0, step.anchors
         for a, b in permutations(range(3), 2):
             teacher = (h[b] @ h[b][anchors.anchors_G].T / 0.01).log_softmax(1)
