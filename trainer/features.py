@@ -101,15 +101,8 @@ class FeatureStore:
         """F: the first layer's input width."""
         return self._source.num_columns
 
-    def all(self, device: torch.device | str = "cpu") -> Features:
-        """Every node, [N, F], in memory on ``device``."""
-        return self._features(None, device)
-
     def rows(self, rows: npt.NDArray[np.int64], device: torch.device | str = "cpu") -> Features:
-        """Some nodes, [n, F], in the order given."""
-        return self._features(rows, device)
-
-    def _features(self, rows: npt.NDArray[np.int64] | None, device: torch.device | str) -> Features:
+        """Some nodes, [n, F], in the order given, in memory on ``device``."""
         matrix = self._source.read(rows, device)
         if self._binarize:
             matrix = (
@@ -142,9 +135,8 @@ class _DenseSource:
         self._values = features.values
         self.num_columns = features.shape[1]
 
-    def read(self, rows: npt.NDArray[np.int64] | None, device: torch.device | str) -> Tensor:
-        part = self._values if rows is None else self._values[rows]
-        return torch.from_numpy(np.array(part, dtype=np.float32)).to(device)
+    def read(self, rows: npt.NDArray[np.int64], device: torch.device | str) -> Tensor:
+        return torch.from_numpy(np.asarray(self._values[rows], dtype=np.float32)).to(device)
 
 
 class _SparseSource:
@@ -152,10 +144,8 @@ class _SparseSource:
         self._features = features
         self.num_columns = features.shape[1]
 
-    def read(self, rows: npt.NDArray[np.int64] | None, device: torch.device | str) -> SparseMatrix:
+    def read(self, rows: npt.NDArray[np.int64], device: torch.device | str) -> SparseMatrix:
         stored = self._features
-        if rows is None:
-            return _sparse(np.array(stored.indptr), stored.indices, stored.values, self.num_columns, device)
         starts = stored.indptr[rows]
         lengths = stored.indptr[rows + 1] - starts
         indptr = np.concatenate([[0], np.cumsum(lengths)])
@@ -175,10 +165,9 @@ class _HashedSource:
     def __init__(self, ppr: PprRows) -> None:
         self._ppr = ppr
 
-    def read(self, rows: npt.NDArray[np.int64] | None, device: torch.device | str) -> SparseMatrix:
-        picked = slice(None) if rows is None else rows
-        count = self._ppr.count[picked].astype(np.int64)
-        neighbors, scores = self._ppr.neighbors[picked], self._ppr.scores[picked]
+    def read(self, rows: npt.NDArray[np.int64], device: torch.device | str) -> SparseMatrix:
+        count = self._ppr.count[rows].astype(np.int64)
+        neighbors, scores = self._ppr.neighbors[rows], self._ppr.scores[rows]
         present = np.arange(neighbors.shape[1]) < count[:, None]
         bits = mixed(neighbors[present])
         signs = np.where(bits >> np.uint64(63), np.float32(-1), np.float32(1))

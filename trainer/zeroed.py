@@ -20,14 +20,14 @@ BLOCK_ENTRIES = 1 << 22
 
 
 class Source(Protocol):
-    """Raw features: a tensor or sparse matrix of some rows, or of all."""
+    """Raw features: a tensor or sparse matrix of some rows."""
 
     @property
     def num_columns(self) -> int:
         """F."""
 
-    def read(self, rows: Int64Array | None, device: torch.device | str) -> SparseMatrix | Tensor:
-        """[n, F]; every row in order for None."""
+    def read(self, rows: Int64Array, device: torch.device | str) -> SparseMatrix | Tensor:
+        """[n, F], in the order given."""
 
 
 class Zeroed:
@@ -42,11 +42,9 @@ class Zeroed:
         self._key = mixed(np.array([seed]))
         self.num_columns = source.num_columns
 
-    def read(self, rows: Int64Array | None, device: torch.device | str) -> SparseMatrix | Tensor:
+    def read(self, rows: Int64Array, device: torch.device | str) -> SparseMatrix | Tensor:
         """As the source has it, less the entries that are zero."""
         matrix = self._source.read(rows, device)
-        if rows is None:
-            rows = np.arange(matrix.shape[0])
         if isinstance(matrix, SparseMatrix):
             columns = matrix.pattern.indices.cpu().numpy()
             keep_E = self._kept(rows[matrix.pattern.rows.cpu().numpy()], columns)

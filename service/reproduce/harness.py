@@ -24,7 +24,7 @@ from service.jobs.stages import run_stage
 from service.reproduce.datasets import DATASETS
 from service.reproduce.plan import Request, Run
 
-__all__ = ["Done", "run_all"]
+__all__ = ["Done", "Show", "run_all"]
 
 TOP_K = 16
 """PPR neighbours a node: as many as any table wants. Runs that use fewer read the first."""

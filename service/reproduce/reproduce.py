@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from preprocessing.artifact import locked
 from preprocessing.errors import UsageError
 from preprocessing.stage import disk_errors
 from service.reproduce import report
-from service.reproduce.harness import Done, run_all
+from service.reproduce.harness import Done, Show, run_all
 from service.reproduce.plan import Request, Run, plan
 from service.reproduce.plots import charts, draw
 from service.reproduce.summary import Row, rows_of
@@ -20,7 +20,7 @@ __all__ = ["reproduce"]
 NO_PLOTS = "there are no figures without matplotlib: pip install 'rgrl[plots]', and run the same command again"
 
 
-def reproduce(request: Request, show: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def reproduce(request: Request, show: Show) -> dict[str, Any]:
     """Run what is left of the table and write its report after every run, so that a killed one leaves one too.
 
     ``show`` takes events of ``preprocessing.stage``. The answer is the report. ``UsageError`` where the folder cannot
@@ -35,7 +35,7 @@ def reproduce(request: Request, show: Callable[[dict[str, Any]], None]) -> dict[
         return _reproduced(request, runs, show)
 
 
-def _reproduced(request: Request, runs: Sequence[Run], show: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+def _reproduced(request: Request, runs: Sequence[Run], show: Show) -> dict[str, Any]:
     done: list[Done] = []
     made: dict[str, Any] = {}
     for one in run_all(request, runs, show):
@@ -45,7 +45,7 @@ def _reproduced(request: Request, runs: Sequence[Run], show: Callable[[dict[str,
     return report.write(request, rows, _drawn(request, rows, show)) if made else made
 
 
-def _drawn(request: Request, rows: list[Row], show: Callable[[dict[str, Any]], None]) -> list[Path]:
+def _drawn(request: Request, rows: list[Row], show: Show) -> list[Path]:
     try:
         return [file for chart in charts(request, rows) for file in draw(chart, request.out)]
     except ImportError:

@@ -34,7 +34,7 @@ def test_a_change_of_any_source_moves_the_cache(tmp_path: Path, monkeypatch: pyt
 
 
 def test_numba_uses_it_and_started_processes_share_it(tmp_path: Path) -> None:
-    code = "import trainer.sparse, numba, os, subprocess, sys; print(numba.config.CACHE_DIR)"
+    code = "import trainer.sparse, numba; print(numba.config.CACHE_DIR)"
     first = run(code, str(tmp_path))
     assert Path(first).parent == tmp_path
     assert run(code, first) == first

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from labelled_bundles import make_labelled_bundle, write_embeddings
-from training_bundles import make_bundle
+from training_bundles import every_row, make_bundle
 
 from trainer.embedding_set import EmbeddingSet
 from trainer.evaluation.baselines import PprSmoothed, random_encoder
@@ -33,7 +33,7 @@ def test_smoothed_features_are_weighted_means(tmp_path: Path, layout: str, trans
     rows = np.array([39, 5, 0, 5, 17])
     found = smoothed.rows(rows) @ torch.eye(12)
 
-    seen = (store.all() @ torch.eye(12)).numpy()
+    seen = (every_row(store) @ torch.eye(12)).numpy()
     for line, row in zip(found.numpy(), rows, strict=True):
         near, scores = ppr.neighbors[row, : count[row]], ppr.scores[row, : count[row]]
         expected = seen[row] if row == 5 else sum(s * seen[j] for j, s in zip(near, scores, strict=True)) / scores.sum()

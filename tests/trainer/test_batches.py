@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from training_bundles import make_bundle, settings_document
+from training_bundles import every_row, make_bundle, settings_document
 
 from trainer.anchors import Anchors
 from trainer.batches import FullBatch, MiniBatch, batch_mode, prefetched, queries_of
@@ -65,7 +65,7 @@ def test_rows_of_a_full_batch_are_nodes_in_its_order(tmp_path: Path, monkeypatch
     shuffled = np.random.default_rng(0).permutation(bundle.num_nodes)
     monkeypatch.setattr("trainer.batches.near_order", lambda _: shuffled)
     anchors = Anchors(bundle, TrainSettings.model_validate(settings_document()).anchors)
-    x = load_features(bundle, TrainSettings().features).all().matrix
+    x = every_row(load_features(bundle, TrainSettings().features)).matrix
     arcs = {(node, heard) for node in range(bundle.num_nodes) for heard in [node, *bundle.topology.neighbors(node)]}
     for rank in (0, 1):
         steps = source(tmp_path, "full", rank, 2)
@@ -95,7 +95,7 @@ def test_a_mini_batch_finds_its_anchors_among_its_seeds(tmp_path: Path) -> None:
     steps = source(tmp_path, "mini")
     bundle = make_bundle(tmp_path / "plain")
     anchors = Anchors(bundle, TrainSettings.model_validate(settings_document()).anchors)
-    x = load_features(bundle, TrainSettings().features).all().matrix
+    x = every_row(load_features(bundle, TrainSettings().features)).matrix
     for number in range(steps.num_steps):
         step, queries = steps.step(2, number), steps.queries(2, number)[0]
         rows = step.views[0].features.matrix

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from training_bundles import dense, make_bundle, settings_document
+from training_bundles import dense, every_row, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
 from trainer.batches import FullBatch, MiniBatch
@@ -50,7 +50,7 @@ def test_edges_are_dropped_by_the_degree_of_the_node_that_hears(tmp_path: Path) 
 def test_columns_are_dropped_by_their_mass_on_central_nodes(tmp_path: Path, kind: str, transform: str) -> None:
     bundle = make_bundle(tmp_path, features=sparse_features() if kind == "sparse" else None)
     store = load_features(bundle, FeatureSettings(transform=transform))
-    x = (store.all() @ torch.eye(12)).tolist()
+    x = (every_row(store) @ torch.eye(12)).tolist()
     degree = bundle.topology.degrees().tolist()
     masses = [sum(degree[i] * abs(x[i][c]) for i in range(40)) for c in range(12)]
     least = min(mass for mass in masses if mass > 1e-6)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from labelled_bundles import make_labelled_bundle, new_encoder, write_embeddings
 from safetensors.torch import save_file
+from training_bundles import every_row
 
 from preprocessing.artifact import verify
 from preprocessing.errors import ArtifactError, RgrlError
@@ -42,7 +43,7 @@ def test_every_file_holds_the_encoders_vectors(tmp_path: Path, monkeypatch: pyte
 
     adjacency = GraphAdjacency(bundle.topology).normalized()
     with torch.no_grad():
-        expected = encoder.eval()(load_features(bundle, FeatureSettings()).all(), [adjacency] * 2).numpy()
+        expected = encoder.eval()(every_row(load_features(bundle, FeatureSettings())), [adjacency] * 2).numpy()
     written = EmbeddingSet(tmp_path / "out")
     np.testing.assert_allclose(written.vectors, expected, atol=1e-5)
     names = sorted(f"user-{i:02d}" for i in range(40))

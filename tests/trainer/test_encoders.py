@@ -9,6 +9,7 @@ from test_mean_adjacency import graph
 from torch import Tensor
 from torch.nn.functional import layer_norm
 from torch_geometric.nn import SAGEConv
+from training_bundles import every_row
 
 from preprocessing.bundle import SparseFeatures, Topology
 from trainer.encoders import Encoder, new_encoder
@@ -39,7 +40,7 @@ def features(nodes: int) -> Features:
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     stored = SparseFeatures(indptr, columns, rng.normal(size=len(columns)).astype(np.float32), (nodes, 5))
     store = FeatureStore(_SparseSource(stored), nodes, FeatureSettings())
-    return store.all().masked(torch.tensor([1.0, 1, 0, 1, 1]))
+    return every_row(store).masked(torch.tensor([1.0, 1, 0, 1, 1]))
 
 
 def by_pyg(layer: SageLayer, topology: Topology, u: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from pydantic import ValidationError
 from torch_geometric.data import Data
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.transforms import HalfHop
-from training_bundles import make_bundle, settings_document
+from training_bundles import every_row, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
 from trainer.adjacency import Adjacency, GraphAdjacency
@@ -50,7 +50,7 @@ def slowed_by_hand(
 @pytest.mark.parametrize("probability", [0.0, 0.5, 1.0])
 def test_it_is_the_graph_with_slow_nodes_built_by_hand(bundle: Bundle, probability: float) -> None:
     dropped = GraphAdjacency(bundle.topology).dropped(0.3, generator(1))
-    x = load_features(bundle, TrainSettings().features).all().masked(torch.arange(12) % 3 != 0)
+    x = every_row(load_features(bundle, TrainSettings().features)).masked(torch.arange(12) % 3 != 0)
     features, adjacencies = half_hopped(x, dropped, 3, probability, 0.7, generator(2))
     chosen = (torch.rand(20, generator=generator(2)) < probability).tolist()
     heard, rows = slowed_by_hand(to_dense(dropped), chosen, x @ torch.eye(12), 0.7)
@@ -66,7 +66,7 @@ def test_it_is_the_graph_with_slow_nodes_built_by_hand(bundle: Bundle, probabili
 
 def test_slowing_every_edge_is_pygs_half_hop(bundle: Bundle) -> None:
     plain = GraphAdjacency(bundle.topology).normalized()
-    x = load_features(bundle, TrainSettings().features).all()
+    x = every_row(load_features(bundle, TrainSettings().features))
     arcs = plain.pattern.indices != plain.pattern.rows
     hearing, source = plain.pattern.rows[arcs].long(), plain.pattern.indices[arcs].long()
     data = HalfHop(alpha=0.3, p=1.0)(Data(x=x @ torch.eye(12), edge_index=torch.stack([source, hearing])))

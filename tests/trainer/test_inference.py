@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from training_bundles import make_bundle
+from training_bundles import every_row, make_bundle
 
 from trainer import inference
 from trainer.encoders import Encoder, new_encoder
@@ -56,7 +56,7 @@ def test_equals_full_batch(
     encoder = trained(new_encoder(store.num_columns, EncoderSettings(kind=kind, layers=layers)))
     with torch.no_grad():
         adjacency = encoder.graph_adjacency(bundle.topology).normalized()
-        expected = encoder.eval()(store.all(), [adjacency] * len(layers))
+        expected = encoder.eval()(every_row(store), [adjacency] * len(layers))
     assert expected.std() > 0.01
 
     # Many chunks, and activations in files.

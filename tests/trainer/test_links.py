@@ -12,7 +12,7 @@ import pytest
 import torch
 from labelled_bundles import make_labelled_bundle, new_encoder, write_embeddings
 from safetensors.torch import save_file
-from training_bundles import dense, diffusion, make_bundle
+from training_bundles import dense, diffusion, every_row, make_bundle
 
 from preprocessing.bundle import Bundle
 from preprocessing.edge_split import split_edges
@@ -61,7 +61,7 @@ def test_feature_cosines(tmp_path: Path, layout: str, transform: str, monkeypatc
     bundle = make_bundle(tmp_path, features=values.astype(np.float32))
     assert bundle.manifest["features"]["layout"] == layout
     store = load_features(bundle, FeatureSettings(transform=transform))
-    seen = (store.all() @ torch.eye(12)).numpy().astype(np.float64)
+    seen = (every_row(store) @ torch.eye(12)).numpy().astype(np.float64)
     length = np.linalg.norm(seen, axis=1)
     expected = [
         seen[u] @ seen[v] / (length[u] * length[v]) if length[u] * length[v] > 0 else 0 for u, v in PAIRS.tolist()

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from training_bundles import make_bundle, settings_document
+from training_bundles import every_row, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
 from trainer.batches import FullBatch, MiniBatch
@@ -172,7 +172,7 @@ def test_small_batches_of_full_fan_out_give_the_full_batchs_outputs_in_eval_mode
     model = model_for(bundle, chosen).eval()
     with torch.no_grad():
         adjacency = model.online.graph_adjacency(bundle.topology).normalized()
-        expected = model.online(store.all(), [adjacency, adjacency])
+        expected = model.online(every_row(store), [adjacency, adjacency])
         for number in range(source.num_steps):
             step, queries = source.step(3, number), source.queries(3, number)[0]
             for view in step.views:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from training_bundles import Recorder, csr, make_bundle, settings_document, write_ppr, write_weights
+from training_bundles import Recorder, csr, every_row, make_bundle, settings_document, write_ppr, write_weights
 
 from preprocessing.bundle import Bundle
 from preprocessing.errors import InputError
@@ -68,7 +68,7 @@ def test_the_loss_is_the_sum_over_all_ordered_pairs_of_relations(bundle: Bundle,
         online = [fresh.online.relation(i) for i in range(3)]
         target = [fresh.target.relation(i) for i in range(3)]
         assert len({id(encoder) for encoder in online}) == (3 if per_relation else 1)
-        x = store.all()
+        x = every_row(store)
         z = [fresh.predictor(encoder(x, [graph] * 2)) for encoder, graph in zip(online, graphs, strict=True)]
         h = [encoder(x, [graph] * 2) for encoder, graph in zip(target, graphs, strict=True)]
         z, h = ([torch.nn.functional.normalize(part)[steps.order] for part in parts] for parts in (z, h))
@@ -99,7 +99,7 @@ def test_mini_batches_of_full_fan_out_see_the_same_relations(bundle: Bundle) -> 
             step, queries = source.step(1, number), source.queries(1, number)[0]
             for view, name in zip(step.views, bundle.relations, strict=True):
                 adjacency = GraphAdjacency(bundle.relation(name)).normalized()
-                whole = model.online(store.all(), [adjacency, adjacency])
+                whole = model.online(every_row(store), [adjacency, adjacency])
                 got = model.online(view.features, view.adjacencies)[step.queries]
                 torch.testing.assert_close(got, whole[queries], rtol=1e-4, atol=1e-5)
 
@@ -116,7 +116,7 @@ def test_embeddings_are_means_over_relations(bundle: Bundle, tmp_path: Path, enc
         for number, name in enumerate(bundle.relations):
             one = trained.relation(number)
             adjacency = one.graph_adjacency(bundle.relation(name)).normalized()
-            parts.append(one(store.all(), [adjacency] * 2).numpy())
+            parts.append(one(every_row(store), [adjacency] * 2).numpy())
     np.testing.assert_allclose(written.vectors, np.mean(parts, axis=0), atol=1e-5)
     assert np.abs(parts[0] - parts[1]).max() > 0.01
     assert (written.views, [snapshot.epoch for snapshot in written.snapshots]) == ("relations", [1, 2])

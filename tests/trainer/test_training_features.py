@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from training_bundles import make_bundle
+from training_bundles import every_row, make_bundle
 
 from preprocessing.bundle import DenseFeatures, SparseFeatures
 from trainer.features import HASHED_COLUMNS, Features, load_features
@@ -42,7 +42,7 @@ def test_features_and_their_rows_are_the_transformed_matrix(tmp_path: Path, kind
     expected = torch.from_numpy(transformed(matrix(kind), transform))
     rows = np.array([7, 0, 39, 7])
     assert store.num_columns == COLUMNS
-    torch.testing.assert_close(read(store.all()), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(read(every_row(store)), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(read(store.rows(rows)), expected[rows], rtol=1e-4, atol=1e-5)
 
 
@@ -52,7 +52,7 @@ def test_a_masked_view_has_zero_columns_and_their_weights_no_gradient(
     tmp_path: Path, kind: str, transform: str
 ) -> None:
     bundle = make_bundle(tmp_path, NODES, features=matrix(kind))
-    features = load_features(bundle, FeatureSettings(transform=transform)).all()
+    features = every_row(load_features(bundle, FeatureSettings(transform=transform)))
     keep = torch.ones(COLUMNS)
     keep[[1, 4]] = 0
     weight = torch.randn(COLUMNS, 6, requires_grad=True)
@@ -68,7 +68,7 @@ def test_a_graph_without_features_has_hashed_ppr_rows(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path, NODES, features=np.zeros((NODES, 0), np.float32), top_k=8)
     assert bundle.features is None
     store = load_features(bundle, FeatureSettings())
-    x = read(store.all())
+    x = read(every_row(store))
     assert x.shape == (NODES, HASHED_COLUMNS)
     torch.testing.assert_close(read(store.rows(np.array([5, 2]))), x[[5, 2]])
     ppr = bundle.ppr()

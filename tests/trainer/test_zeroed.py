@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from training_bundles import make_bundle
+from training_bundles import every_row, make_bundle
 
 from trainer import zeroed
 from trainer.features import FeatureStore, load_features
@@ -26,7 +26,7 @@ def store(folder: Path, values: np.ndarray, **settings: object) -> FeatureStore:
 
 
 def read(features: FeatureStore, rows: np.ndarray | None = None) -> np.ndarray:
-    part = features.all() if rows is None else features.rows(rows)
+    part = every_row(features) if rows is None else features.rows(rows)
     return (part @ torch.eye(COLUMNS)).numpy()
 
 

@@ -16,6 +16,7 @@ from preprocessing.degree_weights import write_degree_weights
 from preprocessing.ingest import ingest
 from preprocessing.settings import DegreeWeightSettings
 from preprocessing.stage import Emitter
+from trainer.features import Features, FeatureStore
 
 ALPHA, BETA, TELEPORT = 0.9, 0.1, 0.15
 
@@ -35,6 +36,11 @@ class Recorder(Emitter):
 
     def of(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.events if line["event"] == event]
+
+
+def every_row(store: FeatureStore) -> Features:
+    """The features of all nodes, [N, F]."""
+    return store.rows(np.arange(store.num_nodes))
 
 
 def random_edges(nodes: int, edges: int, seed: int) -> np.ndarray:
