@@ -26,8 +26,9 @@ class BootstrapObjective(Objective):
         self.target = copy.deepcopy(self.online).requires_grad_(False)
 
     def predictions(self, step: Step) -> list[Tensor]:
-        """z of every view's queries, [Q, D] each, of length 1."""
-        return [unit_rows(self.predictor(h_nD[step.queries])) for h_nD in self.embeddings(step)]
+        """z of every view's queries, [Q, D] each, of length 1; all views pass the predictor together."""
+        h_VQD = torch.stack([h_nD[step.queries] for h_nD in self.embeddings(step)])
+        return list(unit_rows(self.predictor(h_VQD.flatten(0, 1))).view_as(h_VQD))
 
     @torch.no_grad()
     def targets(self, step: Step) -> list[Tensor]:
