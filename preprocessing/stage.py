@@ -23,6 +23,7 @@ import signal
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -41,6 +42,7 @@ PARENT_VARIABLE = "RGRL_PARENT"
 """Where set, the process that the stage shall not outlive."""
 _PR_SET_PDEATHSIG = 1
 PROGRESS_INTERVAL_S = 0.2
+RATE_REPORTS = 100
 STORAGE = {
     errno.ENOSPC: "no space is left",
     errno.EDQUOT: "the quota is used up",
@@ -60,19 +62,22 @@ class Emitter:
     def __init__(self, stage: str, path: Path | None = None) -> None:
         self.stage = stage
         self._file: IO[str] | None = None if path is None else path.open("a", encoding="utf-8", buffering=1)
-        self._started: tuple[str, float, int] | None = None
-        self._last = 0.0
+        self._unit = ""
+        self._reports: deque[tuple[float, int]] = deque(maxlen=RATE_REPORTS)
 
     def progress(self, done: int, total: int, unit: str) -> None:
-        """Report ``done`` of ``total``; at most five events a second, the first and last always."""
+        """Report ``done`` of ``total``; at most five events a second, the first and last always.
+
+        ``rate`` is that of the last reports, so that a pause long ago does not count.
+        """
         now = time.monotonic()
-        if self._started is None or self._started[0] != unit or done < self._started[2]:
-            self._started = (unit, now, done)
-            self._last = 0.0
-        if done < total and now - self._last < PROGRESS_INTERVAL_S:
+        if self._unit != unit or (self._reports and done < self._reports[-1][1]):
+            self._unit = unit
+            self._reports.clear()
+        if done < total and self._reports and now - self._reports[-1][0] < PROGRESS_INTERVAL_S:
             return
-        self._last = now
-        _, began, first = self._started
+        self._reports.append((now, done))
+        began, first = self._reports[0]
         rate = (done - first) / (now - began) if now > began else 0.0
         eta_s = (total - done) / rate if rate > 0 else None
         self._emit("progress", done=done, total=total, unit=unit, rate=rate, eta_s=eta_s)

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from preprocessing.stage import Emitter
+
 PROGRAM = textwrap.dedent(
     """
     import sys, time
@@ -131,3 +133,17 @@ def test_unknown_stage_is_exit_2(tmp_path: Path) -> None:
     code, events, stderr = finish(tmp_path, "nonsense")
     assert (code, events) == (2, [])
     assert "usage" in stderr
+
+
+def test_the_rate_forgets_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was stopped for an hour tells its time left by what it does now."""
+    now, events = [1000.0], []
+    monkeypatch.setattr("preprocessing.stage.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(Emitter, "_emit", lambda _self, _event, **fields: events.append(fields))
+    emitter = Emitter("train")
+    for done in range(301):
+        now[0] += 3600 if done == 100 else 2
+        emitter.progress(done, 400, "steps")
+    assert len(events) == 301
+    assert events[100]["rate"] < 0.03
+    assert (events[300]["rate"], events[300]["eta_s"]) == (0.5, 200)
