@@ -12,6 +12,9 @@ import pytest
 import torch
 from labelled_bundles import make_labelled_bundle, new_encoder, write_embeddings
 from safetensors.torch import save_file
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from training_bundles import dense, diffusion, every_row, make_bundle
 
 from preprocessing.bundle import Bundle
@@ -25,9 +28,9 @@ from trainer.evaluation import link_heuristics, pair_classifier
 from trainer.evaluation.evaluate import evaluate
 from trainer.evaluation.link_heuristics import adamic_adar, common_neighbors, feature_cosines
 from trainer.evaluation.pair_classifier import PairClassifier, pair_features
-from trainer.evaluation.probe import ArrayRows, initial_weights
+from trainer.evaluation.probe import ArrayRows
 from trainer.features import load_features
-from trainer.settings import EvaluateSettings, FeatureSettings, LinkSettings
+from trainer.settings import FeatureSettings, LinkSettings
 from trainer.train import train
 
 PAIRS = np.array([[0, 1], [3, 7], [2, 39], [5, 6], [4, 9]])
@@ -85,28 +88,34 @@ def test_pair_features_of_normalised_vectors() -> None:
 
 
 @pytest.mark.parametrize("held_bytes", [0, 1 << 20])
-@pytest.mark.parametrize("features", ["hadamard", "concat"])
-def test_classifier_against_autograd(features: Any, held_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("features", ["hadamard", "concat", "l1", "l2"])
+def test_classifier_against_scikit_learn(features: Any, held_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair_classifier, "CHUNK_BYTES", 100)
     monkeypatch.setattr(pair_classifier, "HELD_BYTES", held_bytes)
     rng = np.random.default_rng(0)
-    vectors = ArrayRows(rng.normal(size=(30, 6)))
+    vectors = ArrayRows(np.column_stack([rng.normal(size=(30, 5)), np.ones(30)]))
     edges, negatives = rng.integers(30, size=(25, 2)), rng.integers(30, size=(18, 2))
-    settings = EvaluateSettings(steps=40, seed=3, links=LinkSettings(features=features))
+    settings = LinkSettings(features=features, normalize=False)
     classifier = PairClassifier(vectors, settings, "cpu")
     classifier.fit(edges, negatives)
 
-    seen = pair_features(vectors, np.concatenate([edges, negatives]), settings.links)
-    labels = torch.cat([torch.ones(25), torch.zeros(18)])
-    weight = initial_weights(1, seen.shape[1], 1, 3)[0, :, 0].requires_grad_()
-    bias = torch.zeros((), requires_grad=True)
-    optimizer = torch.optim.Adam([weight, bias], lr=0.01)
-    for _ in range(40):
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(seen @ weight + bias, labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    np.testing.assert_allclose(classifier.scores(edges), (seen @ weight + bias)[:25].detach().numpy(), atol=1e-5)
+    seen = pair_features(vectors, np.concatenate([edges, negatives]), settings).numpy()
+    reference = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10)).fit(seen, np.repeat([1, 0], [25, 18]))
+    expected = reference.decision_function(seen)
+    assert expected.std() > 0.1
+    np.testing.assert_allclose(classifier.scores(edges), expected[:25], atol=2e-3)
+
+
+def test_classifier_of_a_tiny_signal_is_trained_to_its_end() -> None:
+    """What tells edges apart may be a thousandth of what all pairs share."""
+    rng = np.random.default_rng(1)
+    telling = 1e-3 * np.repeat([1, -1], 200)[:, None] + 1e-4 * rng.normal(size=(400, 1))
+    vectors = ArrayRows(np.column_stack([np.ones(400), telling, rng.normal(size=400)]))
+    anchor = np.column_stack([np.arange(400), np.zeros(400, np.int64)])
+    classifier = PairClassifier(vectors, LinkSettings(features="concat", normalize=False), "cpu")
+    classifier.fit(anchor[:200:2], anchor[200::2])
+    assert classifier.scores(anchor[1:200:2]).min() > 2
+    assert classifier.scores(anchor[201::2]).max() < -2
 
 
 def auc_and_ap(labels: np.ndarray, scores: np.ndarray) -> tuple[float, float]:

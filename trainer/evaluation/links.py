@@ -77,7 +77,7 @@ class _Links:
         vectors = make()
 
         def train(kind: str) -> Scorer:
-            classifier = PairClassifier(vectors, self.settings, self.run.device)
+            classifier = PairClassifier(vectors, self.settings.links, self.run.device)
             classifier.fit(self.pairs["train", None], self.pairs["train", kind])
             return classifier.scores
 
@@ -102,12 +102,9 @@ class _Links:
         split, settings = self.run.bundle.manifest["edge_split"], self.settings
         return {
             "task": "link prediction",
-            "classifier": "logistic regression on pair features, full batch",
+            "classifier": "logistic regression on standardised pair features, ridge of C = 1",
             **settings.links.model_dump(),
-            "optimizer": "adam",
-            "lr": settings.lr,
-            "steps": settings.steps,
-            "seed": settings.seed,
+            "optimizer": "l-bfgs",
             "split": split["settings"],
             "pairs": split["pairs"],
         }

@@ -19,6 +19,7 @@ class LinkSettings(Settings):
         description="z_u ⊙ z_v, both one after the other, |z_u − z_v|, or (z_u − z_v)², as node2vec compares them.",
     )
     normalize: bool = Field(True, description="Scale vectors to length 1 first.")
+    iterations: int = Field(200, ge=1, description="Of L-BFGS, at most.")
 
 
 class EvaluateSettings(Settings):
@@ -40,8 +41,8 @@ class EvaluateSettings(Settings):
     train_share: float = Field(0.1, gt=0, lt=1, description="Of labelled nodes.")
     validation_share: float = Field(0.1, gt=0, lt=1, description="Of labelled nodes.")
     links: LinkSettings = LinkSettings()
-    steps: int = Field(100, ge=1)
-    lr: float = Field(0.01, gt=0)
+    steps: int = Field(100, ge=1, description="Of Adam, by which task `nodes` trains its classifiers.")
+    lr: float = Field(0.01, gt=0, description="Adam's.")
     seed: int = Field(0, ge=0, lt=2**31)
     baselines: bool = True
     snapshots: bool = Field(True, description="Measure the run's snapshots too, and report the best-validation epoch.")
