@@ -174,9 +174,10 @@ def usage_error(error: ValidationError, model: type[BaseModel] | None = None) ->
     first = error.errors(include_url=False)[0]
     pointer = "".join(f"/{part}" for part in first["loc"])
     unknown = first["type"] == "extra_forbidden"
+    name = f"setting {pointer.strip('/').replace('/', '.')}" if pointer else "settings"
     return UsageError(
-        f"setting {pointer.strip('/').replace('/', '.') or 'document'}: {'unknown' if unknown else first['msg']}",
-        given=None if unknown else first.get("input"),
+        f"{name}: {'unknown' if unknown else first['msg'].removeprefix('Value error, ')}",
+        given=first.get("input") if pointer and not unknown else None,
         expected="one of " + ", ".join(known) if unknown and (known := _siblings(model, first["loc"])) else None,
         pointer=pointer,
         remedy="correct the setting; nothing was started",

@@ -125,7 +125,7 @@ def clear(work: Path) -> None:
 
 
 def _checkpoints(work: Path) -> list[Path]:
-    return sorted((work / "checkpoints").glob("epoch-*"))
+    return sorted((work / "checkpoints").glob("epoch-*"), key=lambda path: int(path.name.removeprefix("epoch-")))
 
 
 def _state(path: Path) -> dict[str, Any]:

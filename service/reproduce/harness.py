@@ -82,7 +82,8 @@ class _Harness:
     def done(self, run: Run) -> Done:
         """Do what is left of a run."""
         file = self.result_file(run)
-        if not file.exists():
+        result = _result(file)
+        if result is None:
             try:
                 self._graph(run)
             except (_StageFailed, InputError) as error:
@@ -91,12 +92,12 @@ class _Harness:
                 text, failed = self.missing[run.graph]
                 return Done(run, missing=text, failed=failed)
             try:
-                self._measure(run, file)
+                result = self._measure(run, file)
             except _StageFailed as error:
                 return Done(run, missing=str(error), failed=True)
         if not self.request.keep:
             shutil.rmtree(self._folder(run) / "embeddings", ignore_errors=True)
-        return Done(run, json.loads(file.read_text(encoding="utf-8")))
+        return Done(run, result)
 
     def _folder(self, run: Run) -> Path:
         return self.request.out / "runs" / run.name
@@ -124,7 +125,7 @@ class _Harness:
         settings = {"ppr": {"top_k": TOP_K}, "threads": self.request.threads}
         self._stage("preprocess", {"bundle": str(bundle), "settings": settings})
 
-    def _measure(self, run: Run, file: Path) -> None:
+    def _measure(self, run: Run, file: Path) -> dict[str, Any]:
         bundle, folder = str(self._bundle(run.graph)), self._folder(run)
         embeddings, work = folder / "embeddings", folder / "work"
         folder.mkdir(parents=True, exist_ok=True)
@@ -137,7 +138,9 @@ class _Harness:
             self._stage("evaluate", evaluate)
         manifest = _read(embeddings / MANIFEST)
         report = _read(embeddings / "report.json") if run.evaluate is not None else None
-        write_json(file, {"report": report, "training": manifest["training"], "settings": run.settings})
+        result = {"report": report, "training": manifest["training"], "settings": run.settings}
+        write_json(file, result)
+        return result
 
     def _stage(self, stage: str, spec: dict[str, Any]) -> None:
         outcome = run_stage(stage, spec, self.show)
@@ -148,6 +151,14 @@ class _Harness:
             raise Interrupted(told["message"], remedy="run the same command again: it continues")
         parts = [told.get("where"), told["message"], told.get("given")]
         raise _StageFailed(f"{stage}: " + ": ".join(part for part in parts if part))
+
+
+def _result(file: Path) -> dict[str, Any] | None:
+    """What was measured before; None where nothing was, or the file is damaged: it is measured again then."""
+    try:
+        return _read(file)
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Measure:
 
     def of_run(self, report: Mapping[str, Any], choice: str) -> Score | None:
         """At the epoch that ``choice`` names; None where the report has no such score."""
-        return self._read((report.get(self.section) or {}).get("rgrl", {}).get(choice))
+        return self._read((report.get(self.section) or {}).get("trained", {}).get(choice))
 
     def of_baselines(self, report: Mapping[str, Any]) -> dict[str, Score]:
         """By baseline, those that there are."""

@@ -50,7 +50,8 @@ class Request:
             for name in given or []:
                 if name not in known:
                     raise UsageError(f"there is no such {what}", given=name, expected="one of " + ", ".join(known))
-
+            if given and len(set(given)) < len(given):
+                raise UsageError(f"a {what} is named twice", given=",".join(given), expected="each once")
         only = self.definition.methods
         if len(only) == 1 and self.methods not in (None, list(only)):
             raise UsageError(f"the table {self.table} is about one method", given=self.methods, expected=only[0])
@@ -63,22 +64,29 @@ class Request:
                 raise UsageError(
                     f"setting {name} is a group of settings", given=overrides[name], expected=f"--set {name}.….=VALUE"
                 )
-        run = overrides.get("run", {})
         owned = {
-            "objective": ("objective" in overrides, "--methods"),
-            "preset": ("preset" in overrides, "--datasets"),
-            "run.seed": ("seed" in run, "--seeds"),
-            "run.snapshot_every": ("snapshot_every" in run, f"nothing: {SNAPSHOTS_A_RUN} snapshots a run are kept"),
-            "run.epochs": ("epochs" in run and self.epochs is not None, "--epochs, or the setting, not both"),
+            "objective": "--methods",
+            "preset": "--datasets",
+            "run.seed": "--seeds",
+            "run.snapshot_every": f"nothing: {SNAPSHOTS_A_RUN} snapshots a run are kept",
+            **dict.fromkeys(self.definition.varied, f"nothing: the table {self.table} is about it"),
         }
-        for name, (given, option) in owned.items():
-            if given:
+        if self.epochs or self.definition.epochs:
+            owned["run.epochs"] = "--epochs alone"
+        for name, option in owned.items():
+            if _has(overrides, name):
                 raise UsageError(f"setting {name} cannot be laid over a table's own", expected=option)
 
     @property
     def definition(self) -> Table:
         """The table."""
         return TABLES[self.table]
+
+
+def _has(document: Document, name: str) -> bool:
+    """Whether a document has the setting or group of settings ``name``, as ``run.seed``."""
+    first, _, rest = name.partition(".")
+    return first in document and (not rest or _has(document[first], rest))
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _scores(measures: Sequence[Measure], rows: Sequence[Row]) -> Iterator[str]:
-    titles = ["Data set", "", "Measure", "Published", *CHOICES.values(), "Difference", "Seeds", "Epochs", "Seconds"]
+    titles = ["Data set", "", "Measure", "Published", *CHOICES.values(), "Difference", "Seeds", "Epochs", "Training, s"]
     yield from _header(titles)
     for row in rows:
         for measure in measures:

@@ -24,9 +24,11 @@ def reproduce(request: Request, show: Show) -> dict[str, Any]:
     """Run what is left of the table and write its report after every run, so that a killed one leaves one too.
 
     ``show`` takes events of ``preprocessing.stage``. The answer is the report. ``UsageError`` where the folder cannot
-    be made or another process works in it, ``ResourceError`` where the disk refuses.
+    be made or another process works in it, or that of the data is not there; ``ResourceError`` where the disk refuses.
     """
     runs = plan(request)
+    if not request.data.is_dir():
+        raise UsageError("the folder of data sets does not exist", given=request.data, expected="--data DIR")
     try:
         request.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -16,6 +16,7 @@ from service.reproduce.tables import Table, Variant
 
 __all__ = ["BASELINES", "Cell", "Mean", "Row", "findings", "rows_of"]
 
+WITHIN = ", within their deviation"
 BASELINES = {
     "raw_features": "Raw features",
     "ppr_smoothed": "PPR-smoothed features",
@@ -32,6 +33,11 @@ class Mean:
     mean: float
     over_splits: float | None
     over_seeds: float | None
+
+    @property
+    def deviation(self) -> float:
+        """The larger of the two; 0 where there is neither."""
+        return max(self.over_splits or 0.0, self.over_seeds or 0.0)
 
 
 @dataclass(frozen=True)
@@ -191,6 +197,22 @@ def findings(table: Table, rows: Sequence[Row]) -> list[str]:
         first, *others = group
         for measure in table.measures:
             said += _not_beaten(table, measure, first, others)
+        said += _worse_by_degree(first, others)
+    return said
+
+
+def _worse_by_degree(first: Row, others: Sequence[Row]) -> list[str]:
+    """Where another row errs less often, and at which degrees."""
+    if first.settings is None or first.settings["objective"] != "rgrl":
+        return []
+    said = []
+    for row in others:
+        degrees = [name for name, error in first.degree_errors.items() if row.degree_errors.get(name, 1.0) < error]
+        if degrees:
+            said.append(
+                f"{DATASETS[first.dataset].title}: {first.variant.title} errs more often than {row.variant.title} on "
+                f"nodes of degree {', '.join(degrees)}."
+            )
     return said
 
 
@@ -204,9 +226,10 @@ def _not_beaten(table: Table, measure: Measure, first: Row, others: Sequence[Row
     for row in others:
         theirs = row.cells[measure.name].protocol if measure.name in row.cells else None
         if theirs is not None and theirs.mean >= ours:
+            apart = "" if theirs.mean - ours > max(cell.protocol.deviation, theirs.deviation) else WITHIN
             said.append(
                 f"{_place(first, measure, table)}: {first.variant.title} does not beat {row.variant.title}: "
-                f"{ours:{shown}} against {theirs.mean:{shown}}."
+                f"{ours:{shown}} against {theirs.mean:{shown}}{apart}."
             )
     highest = table.highest.get(first.dataset)
     if highest is not None and ours < highest:

@@ -65,7 +65,7 @@ def test_a_table_is_interrupted_goes_on_and_reports(tmp_path: Path) -> None:
     ours = rows["RGRL"]
     assert (ours["missing"], ours["seeds"], ours["epochs"]) == (None, 1, EPOCHS)
     (run,) = out.glob("runs/*")
-    report = json.loads((run / "embeddings" / "report.json").read_text())["probe"]["rgrl"]
+    report = json.loads((run / "embeddings" / "report.json").read_text())["probe"]["trained"]
     for choice in ("best_validation", "last", "label_free"):
         accuracy = ours["scores"]["accuracy"][choice]
         assert accuracy["mean"] == 100 * report[choice]["test_mean"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def probed(best: float, *, baselines: dict[str, float] | None = None, errors: li
     ]
     told = {"best_validation": score(best), "last": score(best - 0.1), "label_free": None}
     return {
-        "probe": {"rgrl": told, "baselines": {name: score(value) for name, value in (baselines or {}).items()}},
+        "probe": {"trained": told, "baselines": {name: score(value) for name, value in (baselines or {}).items()}},
         "degree_buckets": buckets,
     }
 
@@ -140,12 +141,40 @@ def test_settings_that_no_run_can_have_are_refused_before_anything_is_written(
         {"methods": []},
         {"table": "ablation", "methods": ["bgrl"]},
         {"table": "sensitivity", "methods": ["rgrl", "bgrl"]},
+        {"table": "ablation", "overrides": {"loss": {"local_weight": 1.0}}},
+        {"table": "ablation", "overrides": {"anchors": {"weights": {"alpha": 1.0}}}},
+        {"table": "sensitivity", "overrides": {"anchors": {"num_global": 64}}},
+        {"table": "sensitivity", "overrides": {"loss": {"tau_target_local": 1.0}}},
+        {"table": "robustness", "overrides": {"features": {"zeroed": 0.5}}},
+        {"table": "degree", "overrides": {"anchors": {"weights": {"beta": 0.0}}}},
+        {"table": "cost", "overrides": {"run": {"epochs": 2}}},
+        {"datasets": ["cora", "photo", "cora"]},
+        {"methods": ["rgrl", "rgrl"]},
     ],
     ids=str,
 )
 def test_what_would_be_lost_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         request_for(**{"table": "nodes", **given})
+
+
+def test_what_a_table_varies_differs_between_all_its_variants() -> None:
+    """``varied`` is all that tells a table's own variants apart, so refusing it keeps every one itself."""
+    for name, table in TABLES.items():
+        for variant in table.variants("photo", ["rgrl"]) if table.varied else []:
+            paths = [f"{section}.{key}" for section, values in variant.settings.items() for key in values]
+            assert set(paths) <= set(table.varied), name
+
+
+def test_a_table_without_rgrl_has_none_of_its_variants() -> None:
+    (run,) = plan(request_for("degree", datasets=["photo"], methods=["bgrl"]))
+    assert run.variant.title == "BGRL"
+
+
+def test_a_folder_of_data_that_is_not_there_is_refused(tmp_path: Path, made_up: Stages) -> None:
+    with pytest.raises(UsageError, match="folder of data sets does not exist"):
+        reproduce(request_for("nodes", tmp_path / "out", datasets=["cora"]), lambda _: None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_epochs_may_be_a_setting() -> None:
@@ -210,6 +239,10 @@ def test_inside_the_band_and_ahead_nothing_is_found() -> None:
     request = request_for("nodes", datasets=["cora"])
     rows = rows_of(request.definition, [done(plan(request)[0], probed(0.8330, baselines={"raw_features": 0.6}))])
     assert findings(request.definition, rows) == []
+    rows = rows_of(request.definition, [done(plan(request)[0], probed(0.8330, baselines={"raw_features": 0.84}))])
+    assert findings(request.definition, rows) == [
+        "Cora: RGRL does not beat Raw features: 83.30 against 84.00, within their deviation."
+    ]
     photo = request_for("nodes", datasets=["photo"])
     rows = rows_of(photo.definition, [done(plan(photo)[0], probed(0.9350))])
     assert findings(photo.definition, rows) == [
@@ -219,7 +252,7 @@ def test_inside_the_band_and_ahead_nothing_is_found() -> None:
 
 def test_link_scores_are_read_by_kind_of_negatives() -> None:
     inner = {"epoch": 3, "val_auc": 0.5, "val_ap": 0.5, "test_auc": 0.97, "test_ap": 0.96}
-    told = {"links": {"rgrl": {"best_validation": {"random": inner, "hard": None}}, "baselines": {"x": None}}}
+    told = {"links": {"trained": {"best_validation": {"random": inner, "hard": None}}, "baselines": {"x": None}}}
     auc, ap, hard, _ = LINKS
     assert [measure.name for measure in LINKS] == ["random_auc", "random_ap", "hard_auc", "hard_ap"]
     scores = [measure.of_run(told, "best_validation") for measure in (auc, ap)]
@@ -250,6 +283,11 @@ def test_charts_of_an_axis_and_of_degrees(tmp_path: Path) -> None:
     (chart,) = charts(request, rows_of(request.definition, results))
     assert chart.panels[0].lines[0] == Line("RGRL", ["1", "2–3"], [pytest.approx(0.5), pytest.approx(0.1)], [])
     assert len(chart.panels[0].lines) == 2
+    rates = {"RGRL": [0.4, 0.1], "RGRL, uniform anchors": [0.5, 0.05]}
+    request = replace(request, seeds=1)
+    results = [done(run, probed(0.94, errors=rates[run.variant.title])) for run in plan(request)]
+    told = "Photo: RGRL errs more often than RGRL, uniform anchors on nodes of degree 2–3."
+    assert told in findings(request.definition, rows_of(request.definition, results))
 
     pytest.importorskip("matplotlib")
     (tmp_path / "again").mkdir()
@@ -325,12 +363,14 @@ def test_a_finished_table_runs_no_stage_and_a_killed_one_what_is_left(tmp_path: 
     reproduce(request_for("ablation", tmp_path, datasets=["cora"]), events.append)
     assert made_up.names == ["evaluate"] + ["train", "evaluate"] * 3
 
-    # Killed between train and evaluate of the second seed: that seed's result is not there.
+    # Killed between train and evaluate of the second seed: that seed's result is not there. Or it is damaged.
     run = plan(request)[1]
-    (tmp_path / "runs" / run.name / run.result).unlink()
-    made_up.calls.clear()
-    reproduce(request, events.append)
-    assert made_up.names == ["evaluate"]
+    result = tmp_path / "runs" / run.name / run.result
+    for damage in (result.unlink, lambda: result.write_text(result.read_text()[:100])):
+        damage()
+        made_up.calls.clear()
+        assert reproduce(request, events.append)["rows"] == first["rows"]
+        assert made_up.names == ["evaluate"]
 
 
 def test_results_outlive_the_embeddings_that_are_not_kept(tmp_path: Path, made_up: Stages) -> None:
@@ -398,7 +438,7 @@ def test_a_folder_that_cannot_be_made_is_one_error(tmp_path: Path, made_up: Stag
     (tmp_path / "file").touch()
     for out in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):
         with pytest.raises(UsageError, match="cannot be made"):
-            reproduce(request_for("nodes", out, datasets=["cora"]), lambda _: None)
+            reproduce(replace(request_for("nodes", out, datasets=["cora"]), data=tmp_path), lambda _: None)
     assert made_up.calls == []
 
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from preprocessing.errors import ArtifactError
 from trainer.evaluation import collapse
 from trainer.evaluation.collapse import collapse_figures
 
@@ -30,6 +31,15 @@ def with_singular_values(values: list[float], nodes: int = 50, seed: int = 0) ->
 )
 def test_effective_rank_of_known_singular_values(values: list[float], rank: float) -> None:
     assert collapse_figures(with_singular_values(values)).effective_rank == pytest.approx(rank, abs=1e-4)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_vector_that_is_not_finite_is_named(bad: float) -> None:
+    vectors = np.ones((5, 3))
+    vectors[3, 1] = bad
+    with pytest.raises(ArtifactError, match="not finite") as error:
+        collapse_figures(vectors)
+    assert error.value.given == "row 3"
 
 
 def test_effective_rank_ignores_scale_and_is_zero_for_zeros() -> None:

@@ -78,7 +78,7 @@ def test_report_of_a_run_with_snapshots(tmp_path: Path) -> None:
     )
     report, summary = run(bundle, tmp_path / "emb")
 
-    assert (report["schema_version"], report["epochs"], report["losses"]) == (1, 4, losses)
+    assert (report["schema_version"], report["epochs"], report["losses"]) == (2, 4, losses)
     assert report["bundle"]["content_hash"] == bundle.content_hash
     assert report["notes"] == []
     assert report["probe"]["protocol"]["nodes"] == {"train": 9, "validation": 9, "test": 72}
@@ -90,20 +90,20 @@ def test_report_of_a_run_with_snapshots(tmp_path: Path) -> None:
     targets = ClassTargets(Labels(codes, ["class 0", "class 1", "class 2"]))
     settings = EvaluateSettings(**QUICK)
     expected = probe(ArrayRows(vectors), targets, draw_splits(np.arange(NODES), settings), settings)
-    last = report["probe"]["rgrl"]["last"]
+    last = report["probe"]["trained"]["last"]
     rank = collapse_figures(vectors).effective_rank
     assert last == {"epoch": 4, **expected.summary(), "effective_rank": rank}
 
     curve = report["probe"]["snapshots"]
     assert [score["epoch"] for score in curve] == [2, 4]
     assert curve[-1] == last
-    best = report["probe"]["rgrl"]["best_validation"]
+    best = report["probe"]["trained"]["best_validation"]
     assert "reads labels" in best.pop("note")
     assert best in curve
     assert best["val_mean"] == max(score["val_mean"] for score in curve)
 
     # Two points of a curve never show a plateau: the last epoch it is.
-    label_free = report["probe"]["rgrl"]["label_free"]
+    label_free = report["probe"]["trained"]["label_free"]
     assert "effective rank" in label_free.pop("note")
     assert label_free == last
 
@@ -188,7 +188,7 @@ def test_a_rare_class_some_missing_labels_and_no_ppr_are_noted(tmp_path: Path) -
     assert any("no PPR-smoothed baseline" in note for note in report["notes"])
     assert report["probe"]["baselines"]["ppr_smoothed"] is None
     assert report["probe"]["baselines"]["raw_features"]["test_mean"] > 0
-    assert report["probe"]["rgrl"]["best_validation"] is None
+    assert report["probe"]["trained"]["best_validation"] is None
 
 
 def test_a_graph_of_topology_alone_has_no_feature_baselines(tmp_path: Path) -> None:

@@ -163,8 +163,8 @@ def test_report(tmp_path: Path) -> None:
         "hard": len(pairs["test", "hard"]),
     }
     assert [scores["epoch"] for scores in links["snapshots"]] == [2, 3, 4]
-    assert links["snapshots"][-1] == links["rgrl"]["last"]
-    best = links["rgrl"]["best_validation"]
+    assert links["snapshots"][-1] == links["trained"]["last"]
+    best = links["trained"]["best_validation"]
     assert "reads held-out edges" in best["note"]
     for kind in NEGATIVES:
         assert best[kind]["val_auc"] == max(scores[kind]["val_auc"] for scores in links["snapshots"])
@@ -179,7 +179,7 @@ def test_report(tmp_path: Path) -> None:
             found = links["baselines"]["common_neighbors"][kind]
             assert (found[f"{short}_auc"], found[f"{short}_ap"]) == pytest.approx((auc, ap))
         assert summary["test_auc"][kind] == {
-            "rgrl": links["rgrl"]["last"][kind]["test_auc"],
+            "rgrl": links["trained"]["last"][kind]["test_auc"],
             **{name: scores[kind]["test_auc"] for name, scores in links["baselines"].items()},
         }
     assert set(links["baselines"]) == {"raw_features", "common_neighbors", "adamic_adar", "random_encoder"}
@@ -205,7 +205,7 @@ def test_no_negatives_and_no_features_are_told(tmp_path: Path) -> None:
     write_embeddings(tmp_path / "emb", bundle)
     report, summary = run(bundle, tmp_path / "emb", task="links")
     assert (report["probe"], report["notes"]) == (None, [])
-    assert report["links"]["rgrl"]["last"] == {"epoch": 4, "random": None, "hard": None}
+    assert report["links"]["trained"]["last"] == {"epoch": 4, "random": None, "hard": None}
     assert report["links"]["baselines"]["raw_features"] is None
     assert [note.split(":")[0] for note in summary["notes"]] == [
         "no figures for random negatives",
@@ -245,7 +245,7 @@ def test_links_of_cora(tmp_path: Path, real_data: Path) -> None:
     settings = {"preset": "cora", "encoder": {"layers": [128, 64], "predictor_hidden": 64}, "run": {"epochs": 30}}
     train({"bundle": bundle.path, "out": tmp_path / "emb", "work": tmp_path / "w", "settings": settings}, Emitter("t"))
     report, _ = run(bundle, tmp_path / "emb", task="links", steps=100)
-    last, common = report["links"]["rgrl"]["last"], report["links"]["baselines"]["common_neighbors"]
+    last, common = report["links"]["trained"]["last"], report["links"]["baselines"]["common_neighbors"]
     assert last["random"]["test_auc"] > 0.8
     assert 0.5 < last["hard"]["test_auc"] < last["random"]["test_auc"]
     assert last["random"]["test_ap"] > common["random"]["test_ap"]

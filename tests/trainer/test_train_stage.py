@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from training_bundles import Recorder, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
@@ -179,6 +180,18 @@ def test_an_interrupted_run_goes_on_and_ends_as_the_undisturbed(
     run(broken)
     assert [path.name for path in started] == ["epoch-000002"]
     assert np.array_equal(vectors(broken), vectors(straight))
+
+
+def test_checkpoints_are_kept_by_number_and_not_by_name(tmp_path: Path) -> None:
+    """Epoch 1,000,000 has a digit more than the one before it."""
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for epoch in (999_900, 999_950, 1_000_000, 1_000_050):
+        checkpoint.save(tmp_path, model, optimizer, checkpoint.Progress("cpu", epoch=epoch), "print")  # type: ignore[arg-type]
+    newest = checkpoint.newest(tmp_path, "print")
+    assert newest is not None
+    assert checkpoint.progress_of(newest).epoch == 1_000_050
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"epoch-1000000", "epoch-1000050"}
 
 
 def test_checkpoints_of_other_settings_are_not_continued(bundle: Bundle, tmp_path: Path) -> None:

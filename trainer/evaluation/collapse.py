@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from preprocessing.errors import ArtifactError
+
 __all__ = ["CollapseFigures", "collapse_figures"]
 
 PART_ROWS = 65_536
@@ -47,11 +49,19 @@ class CollapseFigures:
 
 
 def collapse_figures(vectors_ND: npt.NDArray[Any]) -> CollapseFigures:
-    """Figures of [N, D] finite vectors, memory-mapped or not, N ≥ 1; zero vectors count as pointing nowhere."""
+    """Figures of [N, D] vectors, memory-mapped or not, N ≥ 1; zero vectors count as pointing nowhere.
+
+    ``ArtifactError`` for one that is not finite.
+    """
     nodes, dim = vectors_ND.shape
     gram_DD, total_D, squares_D = np.zeros((dim, dim)), np.zeros(dim), np.zeros(dim)
     for first in range(0, nodes, PART_ROWS):
         part_nD = np.asarray(vectors_ND[first : first + PART_ROWS], dtype=np.float64)
+        if not np.isfinite(part_nD).all():
+            row = first + int(np.flatnonzero(~np.isfinite(part_nD).all(axis=1))[0])
+            raise ArtifactError(
+                "a vector is not finite", given=f"row {row}", expected="numbers", remedy="make the embedding set anew"
+            )
         gram_DD += part_nD.T @ part_nD
         length_n = np.linalg.norm(part_nD, axis=1, keepdims=True)
         unit_nD = part_nD / np.where(length_n > 0, length_n, 1)

@@ -4,19 +4,20 @@
 
     schema_version, created_at
     bundle           {path, content_hash}
+    objective        what it was trained towards, as rgrl
     epochs           of training
     notes            [what could not be measured of the nodes, or should be known, in words]
     probe            null without usable labels or before task ``nodes``, else
       protocol       {task, metric, classifier, optimizer, lr, steps, split, splits, seed,
                       nodes {train, validation, test}, classes}
-      rgrl           {last, best_validation, label_free}   all but the first are null for a run that kept no snapshots
+      trained        {last, best_validation, label_free}   all but the first are null for a run that kept no snapshots
       snapshots      [score with ``effective_rank``, by epoch, the last among them]
       baselines      {raw_features, ppr_smoothed, random_encoder}   null each where it cannot be had
     degree_buckets   [{min_degree, max_degree, nodes, error_rate}] of the last epoch's probe
     links            null before task ``links``, else
       protocol       {task, classifier, features, normalize, optimizer, lr, steps, seed, split, pairs}   the last two
                      as the bundle's manifest has them: settings, and {part: {edges, random, hard}}
-      rgrl           {last, best_validation}   the same; the best epoch is one for each kind of negatives
+      trained        {last, best_validation}   the same; the best epoch is one for each kind of negatives
       snapshots      [{epoch, random, hard}, by epoch]
       baselines      {raw_features, common_neighbors, adamic_adar, random_encoder}   {random, hard} each
       notes          [in words]
@@ -55,7 +56,7 @@ from trainer.settings import EvaluateSettings
 __all__ = ["REPORT_SCHEMA_VERSION", "EvaluateSpec", "evaluate"]
 
 REPORT = "report.json"
-REPORT_SCHEMA_VERSION = 1
+REPORT_SCHEMA_VERSION = 2
 
 
 class EvaluateSpec(Settings):
@@ -95,6 +96,7 @@ def evaluate(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
         "schema_version": REPORT_SCHEMA_VERSION,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "bundle": {"path": str(bundle.path.absolute()), "content_hash": bundle.content_hash},
+        "objective": embeddings.manifest["settings"]["objective"],
         "epochs": training["epochs"],
         **_found_before(embeddings.path / REPORT),
         **found,
@@ -115,6 +117,7 @@ def _found_before(path: Path) -> dict[str, Any]:
 
 
 def _summary(path: Path, report: Mapping[str, Any]) -> dict[str, Any]:
+    objective = report["objective"]
     summary: dict[str, Any] = {
         "report": str(path),
         "effective_rank": report["collapse"]["effective_rank"],
@@ -124,10 +127,10 @@ def _summary(path: Path, report: Mapping[str, Any]) -> dict[str, Any]:
         "test_auc": None,
     }
     if report["probe"] is not None:
-        scores = {"rgrl": report["probe"]["rgrl"]["last"], **report["probe"]["baselines"]}
+        scores = {objective: report["probe"]["trained"]["last"], **report["probe"]["baselines"]}
         summary["test_accuracy"] = {name: score and score["test_mean"] for name, score in scores.items()}
     if report["links"] is not None:
-        scores = {"rgrl": report["links"]["rgrl"]["last"], **report["links"]["baselines"]}
+        scores = {objective: report["links"]["trained"]["last"], **report["links"]["baselines"]}
         summary["test_auc"] = {
             kind: {name: score and score[kind] and score[kind]["test_auc"] for name, score in scores.items()}
             for kind in NEGATIVES

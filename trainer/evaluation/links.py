@@ -55,7 +55,7 @@ def link_report(run: RunVectors, settings: EvaluateSettings, emitter: Emitter) -
     curve.append({"epoch": run.last_epoch, **measured(partial(links.classified, lambda: run.last))})
     return {
         "protocol": links.protocol(),
-        "rgrl": {"last": curve[-1], "best_validation": _best(curve) if snapshots else None},
+        "trained": {"last": curve[-1], "best_validation": _best(curve) if snapshots else None},
         "snapshots": curve,
         "baselines": {name: measure and measured(measure) for name, measure in baselines.items()},
         "notes": links.notes,

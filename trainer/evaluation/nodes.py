@@ -67,7 +67,7 @@ class _Probing:
         return {
             "probe": {
                 "protocol": self._protocol(),
-                "rgrl": {
+                "trained": {
                     "last": curve[-1],
                     "best_validation": {**best, "note": SELECTION_NOTE} if snapshots else None,
                     "label_free": {**label_free, "note": RULE} if snapshots else None,

@@ -4,11 +4,12 @@ import { get } from "./api.js";
 import { element, number, show } from "./dom.js";
 import { offerSets } from "./explore.js";
 
+const OBJECTIVES = { rgrl: "RGRL", bgrl: "BGRL", grace: "GRACE", gca: "GCA", cca_ssg: "CCA-SSG", dgi: "DGI" };
 const PROBED = {
   raw_features: "raw features",
   ppr_smoothed: "PPR-smoothed",
   random_encoder: "random encoder",
-  rgrl: "RGRL",
+  ...OBJECTIVES,
 };
 
 export async function refreshSets() {
@@ -44,7 +45,7 @@ function accuracies(found) {
   if (!found) return "";
   const rows = Object.entries(PROBED)
     .filter(([name]) => found[name] != null)
-    .map(([name, label]) => element("tr", { class: name === "rgrl" ? "ours" : "" },
+    .map(([name, label]) => element("tr", { class: name in OBJECTIVES ? "ours" : "" },
       element("th", { scope: "row" }, label),
       element("td", { class: "bar" }, element("meter", { min: "0", max: "1", value: String(found[name]) })),
       element("td", { class: "figure" }, `${(100 * found[name]).toFixed(2)} %`)));

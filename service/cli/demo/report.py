@@ -28,7 +28,7 @@ def figures(client: Client, embedding: Embedding) -> dict[str, Any]:
     probe = report["probe"]
     accuracy = {}
     if probe is not None:
-        scores = {**probe["baselines"], "rgrl": probe["rgrl"]["last"]}
+        scores = {**probe["baselines"], "rgrl": probe["trained"]["last"]}
         accuracy = {
             name: {"mean": score["test_mean"], "std": score["test_std"]} for name, score in scores.items() if score
         }
