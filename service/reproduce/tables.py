@@ -143,7 +143,7 @@ TABLES: Mapping[str, Table] = {
         ("rgrl", "bgrl", "grace", "gca", "cca_ssg"),
         _by_method,
         measures=LINKS,
-        evaluate={"task": "links"},
+        evaluate={"task": "links", "links": {"features": "hadamard_l1"}},
         links=True,
         baselines=True,
     ),

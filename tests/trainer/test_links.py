@@ -74,7 +74,7 @@ def test_feature_cosines(tmp_path: Path, layout: str, transform: str, monkeypatc
 
 @pytest.mark.parametrize(
     ("features", "expected"),
-    [("hadamard", [3, -8]), ("concat", [1, 2, 3, -4]), ("l1", [2, 6]), ("l2", [4, 36])],
+    [("hadamard", [3, -8]), ("concat", [1, 2, 3, -4]), ("l1", [2, 6]), ("l2", [4, 36]), ("hadamard_l1", [3, -8, 2, 6])],
 )
 def test_pair_features(features: Any, expected: list[float]) -> None:
     vectors = ArrayRows(np.array([[9, 9], [1, 2], [3, -4]]))
@@ -88,7 +88,7 @@ def test_pair_features_of_normalised_vectors() -> None:
 
 
 @pytest.mark.parametrize("held_bytes", [0, 1 << 20])
-@pytest.mark.parametrize("features", ["hadamard", "concat", "l1", "l2"])
+@pytest.mark.parametrize("features", ["hadamard", "concat", "l1", "l2", "hadamard_l1"])
 def test_classifier_against_scikit_learn(features: Any, held_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair_classifier, "CHUNK_BYTES", 100)
     monkeypatch.setattr(pair_classifier, "HELD_BYTES", held_bytes)

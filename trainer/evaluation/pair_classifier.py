@@ -29,7 +29,7 @@ SAME = 1e-12
 
 
 def pair_features(vectors: ArrayRows, pairs_P2: Int64Array, settings: LinkSettings, device: str = "cpu") -> Tensor:
-    """What the classifier sees of each pair, [P, D], for ``concat`` [P, 2D]."""
+    """What the classifier sees of each pair, [P, D], for ``concat`` and ``hadamard_l1`` [P, 2D]."""
     u_PD, v_PD = (vectors.rows(pairs_P2[:, side], device).matrix for side in (0, 1))
     assert isinstance(u_PD, Tensor)
     assert isinstance(v_PD, Tensor)
@@ -44,6 +44,8 @@ def pair_features(vectors: ArrayRows, pairs_P2: Int64Array, settings: LinkSettin
             return (u_PD - v_PD).abs()
         case "l2":
             return (u_PD - v_PD).square()
+        case "hadamard_l1":
+            return torch.cat([u_PD * v_PD, (u_PD - v_PD).abs()], dim=1)
 
 
 class PairClassifier:
@@ -51,7 +53,7 @@ class PairClassifier:
 
     def __init__(self, vectors: ArrayRows, settings: LinkSettings, device: str) -> None:
         self._vectors, self._settings, self._device = vectors, settings, device
-        width = vectors.num_columns * (2 if settings.features == "concat" else 1)
+        width = vectors.num_columns * (2 if settings.features in ("concat", "hadamard_l1") else 1)
         self._center_D, self._spread_D = (torch.zeros(width, dtype=torch.float64, device=device) for _ in range(2))
         self._weight_D = torch.zeros_like(self._center_D)
         self._bias = torch.zeros((), dtype=torch.float64, device=device)

@@ -14,9 +14,12 @@ __all__ = ["EvaluateSettings", "LinkSettings"]
 class LinkSettings(Settings):
     """What the classifier of pairs sees of two vectors z_u, z_v."""
 
-    features: Literal["hadamard", "concat", "l1", "l2"] = Field(
+    features: Literal["hadamard", "concat", "l1", "l2", "hadamard_l1"] = Field(
         "hadamard",
-        description="z_u ⊙ z_v, both one after the other, |z_u − z_v|, or (z_u − z_v)², as node2vec compares them.",
+        description=(
+            "z_u ⊙ z_v, both one after the other, |z_u − z_v|, or (z_u − z_v)², as node2vec compares them; or the "
+            "first and the third together."
+        ),
     )
     normalize: bool = Field(True, description="Scale vectors to length 1 first.")
     iterations: int = Field(200, ge=1, description="Of L-BFGS, at most.")
