@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3, help="Times that the sides run in turn; the median counts.")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--our-anchors", type=int, help="Global anchors of ours and of the floor, not the preset's.")
     parser.add_argument("--quick", action="store_true", help="Cora alone.")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--bundle", type=Path, help=argparse.SUPPRESS)
@@ -68,7 +69,8 @@ def main() -> None:
         if arguments.side != "peer":
             tune_process()
         name = arguments.graphs[0]
-        seconds = SIDES[arguments.side](Bundle(arguments.bundle), _settings(name), arguments.epochs)
+        settings = _settings(name, arguments.our_anchors if arguments.side in ("ours", "floor") else None)
+        seconds = SIDES[arguments.side](Bundle(arguments.bundle), settings, arguments.epochs)
         print(json.dumps(seconds))
         return
     print("| graph | ours, ms | authors' step, ms | times | like ours, ms | times | floor, ms | ours / floor |")
@@ -96,6 +98,7 @@ def main() -> None:
             "rounds": arguments.rounds,
             "threads": arguments.threads,
             "presets": list(results),
+            "our_anchors": arguments.our_anchors,
         },
         "machine": f"{os.cpu_count()} cores, torch {torch.__version__}",
         "date": datetime.now(UTC).date().isoformat(),
@@ -109,13 +112,16 @@ def _bundle(path: Path, source: Path) -> Path:
     return path
 
 
-def _settings(name: str) -> TrainSettings:
-    return TrainSettings.model_validate(resolve_preset({"preset": name}))
+def _settings(name: str, anchors: int | None) -> TrainSettings:
+    """The preset, with so many global anchors where they are named."""
+    own = {} if anchors is None else {"anchors": {"num_global": anchors}}
+    return TrainSettings.model_validate(resolve_preset({"preset": name, **own}))
 
 
 def _timed(side: str, name: str, bundle: Path, arguments: argparse.Namespace) -> float:
     """Median seconds an epoch, measured in a fresh process."""
     options = ["--graphs", name, "--epochs", str(arguments.epochs), "--threads", str(arguments.threads)]
+    options += ["--our-anchors", str(arguments.our_anchors)] if arguments.our_anchors else []
     command = [sys.executable, __file__, "--side", side, "--bundle", str(bundle), *options]
     environment = os.environ if side == "peer" else {**os.environ, **THREADING}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
