@@ -79,6 +79,11 @@ class Row:
     settings: dict[str, Any] | None = None
     degree_errors: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def is_rgrl(self) -> bool:
+        """Whether it was measured of a run of RGRL."""
+        return self.settings is not None and self.settings["objective"] == "rgrl"
+
 
 def rows_of(table: Table, done: Sequence[Done]) -> list[Row]:
     """A row a data set and variant, in the table's order, each group's baselines after it."""
@@ -203,7 +208,7 @@ def findings(table: Table, rows: Sequence[Row]) -> list[str]:
 
 def _worse_by_degree(first: Row, others: Sequence[Row]) -> list[str]:
     """Where another row errs less often, and at which degrees."""
-    if first.settings is None or first.settings["objective"] != "rgrl":
+    if not first.is_rgrl:
         return []
     said = []
     for row in others:
@@ -218,8 +223,7 @@ def _worse_by_degree(first: Row, others: Sequence[Row]) -> list[str]:
 
 def _not_beaten(table: Table, measure: Measure, first: Row, others: Sequence[Row]) -> list[str]:
     cell = first.cells.get(measure.name)
-    compares = first.variant.rival and first.settings is not None and first.settings["objective"] == "rgrl"
-    if cell is None or cell.protocol is None or not compares:
+    if cell is None or cell.protocol is None or not (first.variant.rival and first.is_rgrl):
         return []
     ours, shown = cell.protocol.mean, f".{measure.decimals}f"
     said = []

@@ -15,7 +15,7 @@
       baselines      {raw_features, ppr_smoothed, random_encoder}   null each where it cannot be had
     degree_buckets   [{min_degree, max_degree, nodes, error_rate}] of the last epoch's probe
     links            null before task ``links``, else
-      protocol       {task, classifier, features, normalize, optimizer, lr, steps, seed, split, pairs}   the last two
+      protocol       {task, classifier, features, normalize, iterations, optimizer, split, pairs}   the last two
                      as the bundle's manifest has them: settings, and {part: {edges, random, hard}}
       trained        {last, best_validation}   the same; the best epoch is one for each kind of negatives
       snapshots      [{epoch, random, hard}, by epoch]

@@ -78,7 +78,7 @@ class PairClassifier:
             for features_CD in held or self._chunks(pairs_P2):
                 labels_C = labels_P[first : first + len(features_CD)]
                 logits_C = self._logits(features_CD)
-                loss += torch.where(labels_C, softplus(-logits_C), softplus(logits_C)).sum()
+                loss += softplus(torch.where(labels_C, -logits_C, logits_C)).sum()
                 residual_C = torch.sigmoid(logits_C) - labels_C.float()
                 slope_gradient_D += residual_C @ features_CD
                 bias_gradient += residual_C.sum()
