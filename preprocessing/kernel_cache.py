@@ -1,7 +1,8 @@
 """Where compiled kernels are kept: a folder for each state of the source.
 
 Numba keeps a kernel by the file it is written in, and finds it again although a kernel of another file, which was
-compiled into it, has changed. So the folder that ``NUMBA_CACHE_DIR`` names has one inside for each state of all source.
+compiled into it, has changed. So the folder that ``NUMBA_CACHE_DIR`` names has one inside for each state of all source;
+where nothing names one it is ``rgrl/numba`` in the user's cache folder (XDG base directories).
 """
 
 from __future__ import annotations
@@ -17,14 +18,26 @@ VARIABLE, PREFIX = "NUMBA_CACHE_DIR", "source-"
 
 
 def keyed_cache(packages: Iterable[Path]) -> None:
-    """Move ``NUMBA_CACHE_DIR``, where it is set, to the folder of this source; before numba is imported."""
+    """Set ``NUMBA_CACHE_DIR`` to the folder of this source, inside the one that it names; before numba is imported.
+
+    Where it names none and the user has no writable cache folder it stays unset: numba keeps kernels beside the code.
+    """
     named = os.environ.get(VARIABLE)
-    if not named:
+    base = Path(named) if named else _user_cache()
+    if base is None:
         return
-    base = Path(named)
     if base.name.startswith(PREFIX):
         base = base.parent  # From the process that started this one.
     os.environ[VARIABLE] = str(base / f"{PREFIX}{source_digest(packages)}")
+
+
+def _user_cache() -> Path | None:
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rgrl" / "numba"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def source_digest(packages: Iterable[Path]) -> str:

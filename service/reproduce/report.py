@@ -90,7 +90,7 @@ def _markdown(request: Request, rows: Sequence[Row], made: dict[str, Any]) -> It
     yield from _section(
         "How",
         [
-            f"{made['seeds']} seeds of training; {made['created_at']}; {facts}.",
+            f"{made['seeds']} {'seed' if made['seeds'] == 1 else 'seeds'} of training; {made['created_at']}; {facts}.",
             f"{computer['processor']}, {computer['cores']} cores, {computer['memory'] / 2**30:.0f} GiB, "
             f"{computer['gpus']} GPUs, {computer['system']}.",
         ],

@@ -41,5 +41,15 @@ def test_numba_uses_it_and_started_processes_share_it(tmp_path: Path) -> None:
     assert list(Path(first).rglob("*.nbi"))
 
 
-def test_without_the_variable_numba_is_left_alone() -> None:
-    assert run("import preprocessing, os; print(os.environ.get('NUMBA_CACHE_DIR'))", None) == "None"
+def test_without_the_variable_kernels_go_to_the_users_cache_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import preprocessing, os; print(os.environ.get('NUMBA_CACHE_DIR'))"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert Path(run(code, None)).parent == tmp_path / "home" / ".cache" / "rgrl" / "numba"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert Path(run(code, None)).parent == tmp_path / "cache" / "rgrl" / "numba"
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert run(code, None) == "None"
