@@ -1,10 +1,13 @@
 """Adjacency matrices as the encoder multiplies by them: self-loops, symmetric normalisation, edge dropping.
 
-A row is a node that hears, a column a node that is heard; ``a_ij = 1 / sqrt(d_i d_j)`` with ``d_i`` one more than the
-neighbours that i hears from (Kipf & Welling, 2017). Dropping an edge leaves the pattern and changes values alone.
+A row is a node that hears, a column a node that is heard; ``a_ij = 1 / sqrt(d_i d_j)`` and ``a_ii = w / d_i``, where
+``d_i`` counts the neighbours that i hears from and w, the weight of its self-loop: 1 (Kipf & Welling, 2017), 2 in PyG's
+"improved" GCN. Dropping an edge leaves the pattern and changes values alone.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +18,43 @@ from preprocessing.bundle import Topology
 from trainer.sampler import Sample
 from trainer.sparse import Pattern, SparseMatrix
 
-__all__ = ["Adjacency", "GraphAdjacency", "SampledAdjacency", "drawn"]
+__all__ = ["Adjacency", "GraphAdjacency", "SampledAdjacency", "SymmetricAggregator", "drawn"]
 
 Adjacency = SparseMatrix
 """R×C, its rows the first R of its columns: ``matmul(x_CD) -> [R, D]``, differentiable in x."""
 
 
+@dataclass(frozen=True)
+class SymmetricAggregator:
+    """A of a graph convolution, whole, sampled, or some rows of it."""
+
+    self_loop_weight: float = 1.0
+
+    def whole(self, topology: Topology, device: torch.device | str = "cpu") -> GraphAdjacency:
+        """Of all nodes."""
+        return GraphAdjacency(topology, device, self_loop_weight=self.self_loop_weight)
+
+    def sampled(
+        self, sample: Sample, degree_n: npt.NDArray[np.int64], device: torch.device | str = "cpu"
+    ) -> SampledAdjacency:
+        """Of sampled neighbourhoods."""
+        return SampledAdjacency(sample, degree_n, device, self_loop_weight=self.self_loop_weight)
+
+    def weights(self, degree_N: Tensor, rows: slice, indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Some rows of ``whole``, every edge kept: the weights of their neighbours, [E], and of themselves, [R]."""
+        root_R, root_E = (
+            (degree_N[part] + self.self_loop_weight).to(torch.float32).rsqrt() for part in (rows, indices)
+        )
+        return torch.repeat_interleave(root_R, indptr.diff()) * root_E, self.self_loop_weight * root_R.square()
+
+
 class GraphAdjacency:
     """The whole graph, N×N: the same matrix for every layer."""
 
-    def __init__(self, topology: Topology, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, topology: Topology, device: torch.device | str = "cpu", *, self_loop_weight: float = 1.0
+    ) -> None:
+        self.self_loop_weight = self_loop_weight
         self.pattern = _with_self_loops(topology.indptr, topology.indices, topology.num_nodes, device)
 
     def normalized(self) -> Adjacency:
@@ -38,15 +68,11 @@ class GraphAdjacency:
         """
         return self._normalized(_keep(self.pattern, probability, generator))
 
-    @staticmethod
-    def weights(degree_N: Tensor, rows: slice, indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Some rows of ``normalized``: the weights of their neighbours, [E], and of the nodes themselves, [R]."""
-        root_R, root_E = ((degree_N[part] + 1).to(torch.float32).rsqrt() for part in (rows, indices))
-        return torch.repeat_interleave(root_R, indptr.diff()) * root_E, root_R.square()
-
     def _normalized(self, keep_E: Tensor) -> Adjacency:
-        degree_N = self.pattern.row_sums(keep_E).to(torch.float32)
-        return SparseMatrix(self.pattern, _symmetric(self.pattern, keep_E.to(torch.float32), degree_N))
+        kept_N = self.pattern.row_sums(keep_E) - 1
+        return SparseMatrix(
+            self.pattern, _symmetric(self.pattern, keep_E.to(torch.float32), kept_N, self.self_loop_weight)
+        )
 
 
 class SampledAdjacency:
@@ -58,8 +84,16 @@ class SampledAdjacency:
     degree drawn from Binomial(degree, 1 − probability).
     """
 
-    def __init__(self, sample: Sample, degree_n: npt.NDArray[np.int64], device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        sample: Sample,
+        degree_n: npt.NDArray[np.int64],
+        device: torch.device | str = "cpu",
+        *,
+        self_loop_weight: float = 1.0,
+    ) -> None:
         """``degree_n`` [n]: for every node of the sample, the neighbours it hears from in the graph."""
+        self.self_loop_weight = self_loop_weight
         ends = sample.hop_ends
         pattern = _with_self_loops(sample.indptr, sample.indices, ends[-1], device)
         self.degree_n = torch.from_numpy(degree_n.astype(np.int64)).to(pattern.device)
@@ -85,8 +119,7 @@ class SampledAdjacency:
         pattern = self.patterns[0]
         sampled_R = (pattern.row_sums(keep_E) - 1).clamp(min=1)
         scale_E = (kept_n[: pattern.num_rows] / sampled_R)[pattern.rows]
-        scale_E[pattern.indptr[:-1]] = 1
-        weight_E = _symmetric(pattern, keep_E * scale_E, (kept_n + 1).to(torch.float32))
+        weight_E = _symmetric(pattern, keep_E * scale_E, kept_n, self.self_loop_weight)
         return [SparseMatrix(layer, weight_E[: layer.num_entries]) for layer in self.patterns]
 
 
@@ -120,8 +153,10 @@ def _keep(pattern: Pattern, probability: float | Tensor, generator: torch.Genera
     return keep_E
 
 
-def _symmetric(pattern: Pattern, weight_E: Tensor, degree_C: Tensor) -> Tensor:
-    root_C = degree_C.rsqrt()
+def _symmetric(pattern: Pattern, weight_E: Tensor, kept_C: Tensor, self_loop_weight: float) -> Tensor:
+    """Weights normalised, [E]; the diagonal's are set. ``kept_C``: the neighbours that each node keeps."""
+    weight_E[pattern.indptr[:-1]] = self_loop_weight
+    root_C = (kept_C + self_loop_weight).to(torch.float32).rsqrt()
     return weight_E * root_C[pattern.rows] * root_C[pattern.indices]
 
 

@@ -24,7 +24,7 @@ from trainer.adjacency import Adjacency, SampledAdjacency
 from trainer.anchors import Anchors
 from trainer.augment import View, two_views
 from trainer.centrality import drop_factors
-from trainer.encoders import ENCODERS
+from trainer.encoders import new_aggregator
 from trainer.features import Features, FeatureStore
 from trainer.mean_adjacency import MeanSampledAdjacency
 from trainer.objectives import AnchorSet, Step
@@ -86,9 +86,10 @@ class FullBatch:
         self._device = device
         self.order = near_order(bundle.topology)
         self._features = store.rows(self.order, device)
-        adjacency = ENCODERS[settings.encoder.kind].graph_adjacency
+        aggregator = new_aggregator(settings.encoder)
         self._adjacencies = [
-            adjacency(reordered(topology, self.order), device) for topology in view_topologies(bundle, settings.views)
+            aggregator.whole(reordered(topology, self.order), device)
+            for topology in view_topologies(bundle, settings.views)
         ]
         adaptive = settings.augments_adaptively
         self._factors = drop_factors(bundle.topology, store, device).of(self.order) if adaptive else None
@@ -173,6 +174,7 @@ class MiniBatch:
         self._factors = drop_factors(bundle.topology, store, device) if settings.augments_adaptively else None
         self._anchors = Anchors(bundle, settings.anchors) if settings.uses_anchors else None
         self._num_nodes = bundle.num_nodes
+        self._aggregator = new_aggregator(settings.encoder)
         self._fan_out = settings.batch.fan_out or [DEFAULT_FAN_OUT] * len(settings.encoder.layers)
         self._sampler: NeighborSampler = sampler or NumbaSampler()
         self._order: tuple[int, Int64Array] | None = None
@@ -223,7 +225,7 @@ class MiniBatch:
 
     def _sampled(self, topology: Topology, sample: Sample) -> tuple[Features, SampledAdjacency | MeanSampledAdjacency]:
         degree_n = topology.indptr[sample.nodes + 1] - topology.indptr[sample.nodes]
-        adjacency = ENCODERS[self._settings.encoder.kind].sampled_adjacency(sample, degree_n, self._device)
+        adjacency = self._aggregator.sampled(sample, degree_n, self._device)
         return self._store.rows(sample.nodes, self._device), adjacency
 
     def _with_anchors(

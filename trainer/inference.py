@@ -151,7 +151,7 @@ def _aggregate(
     begin, end = topology.indptr[rows.start], topology.indptr[rows.stop]
     indptr = torch.from_numpy(topology.indptr[rows.start : rows.stop + 1] - begin)
     indices = torch.from_numpy(np.array(topology.indices[begin:end], dtype=np.int32))
-    weight_E, own_R = encoder.graph_adjacency.weights(degree_N, rows, indptr, indices)
+    weight_E, own_R = encoder.aggregator.weights(degree_N, rows, indptr, indices)
     heard = torch.from_numpy(heard_ND)
     own_RD = heard[rows].to(device) * own_R[:, None].to(device)
     if torch.device(device).type != "cpu":

@@ -16,7 +16,26 @@ from trainer.adjacency import Adjacency, drawn
 from trainer.sampler import Sample
 from trainer.sparse import Pattern, SparseMatrix
 
-__all__ = ["MeanGraphAdjacency", "MeanSampledAdjacency"]
+__all__ = ["MeanAggregator", "MeanGraphAdjacency", "MeanSampledAdjacency"]
+
+
+class MeanAggregator:
+    """A of a mean over neighbours, whole, sampled, or some rows of it."""
+
+    def whole(self, topology: Topology, device: torch.device | str = "cpu") -> MeanGraphAdjacency:
+        """Of all nodes."""
+        return MeanGraphAdjacency(topology, device)
+
+    def sampled(
+        self, sample: Sample, degree_n: npt.NDArray[np.int64], device: torch.device | str = "cpu"
+    ) -> MeanSampledAdjacency:
+        """Of sampled neighbourhoods."""
+        return MeanSampledAdjacency(sample, degree_n, device)
+
+    def weights(self, degree_N: Tensor, rows: slice, indptr: Tensor, _indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Some rows of ``whole``, every edge kept: the weights of their neighbours, [E], and of themselves, [R]."""
+        inverse_R = 1 / degree_N[rows].to(torch.float32)
+        return torch.repeat_interleave(inverse_R, indptr.diff()), torch.zeros_like(inverse_R)
 
 
 class MeanGraphAdjacency:
@@ -32,12 +51,6 @@ class MeanGraphAdjacency:
     def dropped(self, probability: float | Tensor, generator: torch.Generator) -> Adjacency:
         """Every directed arc dropped with ``probability``, or [N] that of the node that hears; means over the kept."""
         return SparseMatrix(self.pattern, _means(self.pattern, drawn(self.pattern, probability, generator)))
-
-    @staticmethod
-    def weights(degree_N: Tensor, rows: slice, indptr: Tensor, _indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Some rows of ``normalized``: the weights of their neighbours, [E], and of the nodes themselves, [R]."""
-        inverse_R = 1 / degree_N[rows].to(torch.float32)
-        return torch.repeat_interleave(inverse_R, indptr.diff()), torch.zeros_like(inverse_R)
 
 
 class MeanSampledAdjacency:

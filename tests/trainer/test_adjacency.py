@@ -26,17 +26,23 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+@pytest.mark.parametrize("self_loop_weight", [1, 2])
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("probability", [0.0, 0.4, 0.999])
-def test_dropped_weights_are_pyg_gcn_norm_on_the_kept_arcs(symmetric: bool, probability: float) -> None:
+def test_dropped_weights_are_pyg_gcn_norm_on_the_kept_arcs(
+    symmetric: bool, probability: float, self_loop_weight: int
+) -> None:
     topology = graph(symmetric=symmetric)
-    got = to_dense(GraphAdjacency(topology).dropped(probability, generator()))
+    adjacency = GraphAdjacency(topology, self_loop_weight=self_loop_weight)
+    got = to_dense(adjacency.dropped(probability, generator()))
 
     kept = (got != 0) & ~torch.eye(topology.num_nodes, dtype=torch.bool)
     assert not (kept & (torch.from_numpy(dense(topology)) == 0)).any()
     hears, heard = kept.nonzero(as_tuple=True)
     # PyG's messages run from edge_index[0] to edge_index[1].
-    edge_index, weight = gcn_norm(torch.stack([heard, hears]), None, topology.num_nodes)
+    edge_index, weight = gcn_norm(
+        torch.stack([heard, hears]), torch.ones(len(hears)), topology.num_nodes, improved=self_loop_weight == 2
+    )
     expected = torch.zeros_like(got)
     expected[edge_index[1], edge_index[0]] = weight
     torch.testing.assert_close(got, expected)
@@ -44,12 +50,14 @@ def test_dropped_weights_are_pyg_gcn_norm_on_the_kept_arcs(symmetric: bool, prob
     assert share == pytest.approx(probability, abs=0.12)
 
 
-def test_without_dropping_every_edge_is_there() -> None:
+@pytest.mark.parametrize("self_loop_weight", [0.25, 1.0, 16.0])
+def test_without_dropping_every_edge_is_there(self_loop_weight: float) -> None:
     topology = graph()
-    looped = dense(topology) + np.eye(topology.num_nodes)
+    looped = dense(topology) + self_loop_weight * np.eye(topology.num_nodes)
     root = looped.sum(axis=1) ** -0.5
     expected = torch.from_numpy((root[:, None] * looped * root).astype(np.float32))
-    torch.testing.assert_close(to_dense(GraphAdjacency(topology).normalized()), expected)
+    adjacency = GraphAdjacency(topology, self_loop_weight=self_loop_weight)
+    torch.testing.assert_close(to_dense(adjacency.normalized()), expected)
 
 
 def test_directions_of_an_edge_are_dropped_independently() -> None:
@@ -59,17 +67,19 @@ def test_directions_of_an_edge_are_dropped_independently() -> None:
 
 
 def blocks(
-    topology: Topology, seeds: np.ndarray, fan_out: list[int], seed: int = 0
+    topology: Topology, seeds: np.ndarray, fan_out: list[int], seed: int = 0, self_loop_weight: float = 1.0
 ) -> tuple[np.ndarray, SampledAdjacency]:
     sampled = sample(topology, seeds, fan_out, seed)
-    return sampled.nodes, SampledAdjacency(sampled, topology.degrees()[sampled.nodes])
+    degree_n = topology.degrees()[sampled.nodes]
+    return sampled.nodes, SampledAdjacency(sampled, degree_n, self_loop_weight=self_loop_weight)
 
 
+@pytest.mark.parametrize("self_loop_weight", [1.0, 16.0])
 @pytest.mark.parametrize("symmetric", [True, False])
-def test_blocks_of_full_fan_out_are_rows_of_the_graph(symmetric: bool) -> None:
+def test_blocks_of_full_fan_out_are_rows_of_the_graph(symmetric: bool, self_loop_weight: float) -> None:
     topology = graph(symmetric=symmetric)
-    whole = to_dense(GraphAdjacency(topology).normalized())
-    nodes, adjacency = blocks(topology, np.array([4, 0, 17]), [-1, -1])
+    whole = to_dense(GraphAdjacency(topology, self_loop_weight=self_loop_weight).normalized())
+    nodes, adjacency = blocks(topology, np.array([4, 0, 17]), [-1, -1], self_loop_weight=self_loop_weight)
     first, second = adjacency.normalized()
     assert second.shape[0] == 3
     assert first.shape == (second.shape[1], len(nodes))
@@ -86,13 +96,14 @@ def test_dropping_nothing_is_the_normalised_block() -> None:
         assert torch.equal(kept.values, dropped.values)
 
 
-def test_cut_rows_estimate_the_whole_row() -> None:
+@pytest.mark.parametrize("self_loop_weight", [1.0, 16.0])
+def test_cut_rows_estimate_the_whole_row(self_loop_weight: float) -> None:
     topology = graph(nodes=20, edges=150)
     row, x = 5, torch.randn(topology.num_nodes, 4, generator=generator())
-    exact = (to_dense(GraphAdjacency(topology).normalized()) @ x)[row]
+    exact = (to_dense(GraphAdjacency(topology, self_loop_weight=self_loop_weight).normalized()) @ x)[row]
     draws = []
     for seed in range(600):
-        nodes, adjacency = blocks(topology, np.array([row]), [3], seed)
+        nodes, adjacency = blocks(topology, np.array([row]), [3], seed, self_loop_weight)
         (block,) = adjacency.normalized()
         draws.append(block.matmul(x[nodes])[0])
     estimates = torch.stack(draws)
@@ -101,11 +112,12 @@ def test_cut_rows_estimate_the_whole_row() -> None:
     assert estimates.std(dim=0).min() > 0
 
 
-def test_dropped_blocks_agree_with_the_dropped_graph_in_the_mean() -> None:
+@pytest.mark.parametrize("self_loop_weight", [1.0, 16.0])
+def test_dropped_blocks_agree_with_the_dropped_graph_in_the_mean(self_loop_weight: float) -> None:
     topology = graph(nodes=20, edges=60)
     row, x = 5, torch.randn(topology.num_nodes, 2, generator=generator())
-    nodes, adjacency = blocks(topology, np.array([row]), [-1])
-    whole = GraphAdjacency(topology)
+    nodes, adjacency = blocks(topology, np.array([row]), [-1], self_loop_weight=self_loop_weight)
+    whole = GraphAdjacency(topology, self_loop_weight=self_loop_weight)
     by_block = torch.stack([adjacency.dropped(0.4, generator(s))[0].matmul(x[nodes])[0] for s in range(500)])
     by_graph = torch.stack([whole.dropped(0.4, generator(9000 + s)).matmul(x)[row] for s in range(500)])
     spread = (by_block.var(dim=0) + by_graph.var(dim=0)).div(500).sqrt()

@@ -94,3 +94,5 @@ def test_only_the_graphs_own_nodes_are_embedded_and_each_view_has_slow_nodes_of_
 def test_mini_batches_are_refused() -> None:
     with pytest.raises(ValidationError, match=r"augment\.half_hop needs the whole graph"):
         TrainSettings.model_validate({"augment": {"half_hop": 0.5}, "batch": {"mode": "mini"}})
+    with pytest.raises(ValidationError, match=r"augment\.half_hop is for encoder\.self_loop_weight = 1"):
+        TrainSettings.model_validate({"augment": {"half_hop": 0.5}, "encoder": {"self_loop_weight": 2.0}})

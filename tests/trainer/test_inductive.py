@@ -71,7 +71,7 @@ def test_held_out_nodes_are_embedded_by_an_encoder_that_never_saw_them(tmp_path:
 
     assert first.vectors.shape == (NODES, 8)
     encoder = first.encoder()
-    adjacency = encoder.graph_adjacency(bundle.topology).normalized()
+    adjacency = encoder.aggregator.whole(bundle.topology).normalized()
     with torch.no_grad():
         expected = encoder(every_row(load_features(bundle, first.feature_settings)), [adjacency] * 3)
     np.testing.assert_allclose(first.vectors, expected, atol=1e-5)

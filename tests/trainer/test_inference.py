@@ -29,19 +29,21 @@ def trained(encoder: Encoder) -> Encoder:
 @pytest.mark.parametrize("layout", ["dense", "sparse", "none"])
 @pytest.mark.parametrize("direction", ["undirected", "directed"])
 @pytest.mark.parametrize(
-    ("kind", "layers"),
+    "encoder_settings",
     [
-        ("gcn", [6]),
-        ("gcn", [7, 5]),
-        ("gcn", [8, 3, 6]),
-        ("sage_residual", [6]),
-        ("sage_residual", [6, 6, 6]),
-        ("sage_skip", [6]),
-        ("sage_skip", [7, 7, 5]),
+        EncoderSettings(kind="gcn", layers=[6]),
+        EncoderSettings(kind="gcn", layers=[7, 5]),
+        EncoderSettings(kind="gcn", layers=[8, 3, 6]),
+        EncoderSettings(kind="gcn", layers=[7, 5], self_loop_weight=16),
+        EncoderSettings(kind="sage_residual", layers=[6]),
+        EncoderSettings(kind="sage_residual", layers=[6, 6, 6]),
+        EncoderSettings(kind="sage_skip", layers=[6]),
+        EncoderSettings(kind="sage_skip", layers=[7, 7, 5]),
     ],
+    ids=lambda chosen: f"{chosen.kind}-{chosen.layers}-{chosen.self_loop_weight:g}",
 )
 def test_equals_full_batch(
-    tmp_path: Path, layout: str, direction: str, kind: str, layers: list[int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, layout: str, direction: str, encoder_settings: EncoderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(4)
     features = {
@@ -53,10 +55,10 @@ def test_equals_full_batch(
     assert bundle.manifest["features"]["layout"] == layout
     transform = "standardize" if layout == "dense" else "none"
     store = load_features(bundle, FeatureSettings(transform=transform))
-    encoder = trained(new_encoder(store.num_columns, EncoderSettings(kind=kind, layers=layers)))
+    encoder = trained(new_encoder(store.num_columns, encoder_settings))
     with torch.no_grad():
-        adjacency = encoder.graph_adjacency(bundle.topology).normalized()
-        expected = encoder.eval()(every_row(store), [adjacency] * len(layers))
+        adjacency = encoder.aggregator.whole(bundle.topology).normalized()
+        expected = encoder.eval()(every_row(store), [adjacency] * encoder.num_layers)
     assert expected.std() > 0.01
 
     # Many chunks, and activations in files.

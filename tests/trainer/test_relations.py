@@ -115,7 +115,7 @@ def test_embeddings_are_means_over_relations(bundle: Bundle, tmp_path: Path, enc
     with torch.no_grad():
         for number, name in enumerate(bundle.relations):
             one = trained.relation(number)
-            adjacency = one.graph_adjacency(bundle.relation(name)).normalized()
+            adjacency = one.aggregator.whole(bundle.relation(name)).normalized()
             parts.append(one(every_row(store), [adjacency] * 2).numpy())
     np.testing.assert_allclose(written.vectors, np.mean(parts, axis=0), atol=1e-5)
     assert np.abs(parts[0] - parts[1]).max() > 0.01

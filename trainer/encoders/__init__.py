@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from trainer.encoders.base import Encoder, RelationEncoders
+from trainer.adjacency import SymmetricAggregator
+from trainer.encoders.base import Aggregator, Encoder, RelationEncoders
 from trainer.encoders.gcn import GcnEncoder
 from trainer.encoders.sage import SageResidualEncoder, SageSkipEncoder
+from trainer.mean_adjacency import MeanAggregator
 from trainer.settings import EncoderSettings
 
-__all__ = ["ENCODERS", "Encoder", "RelationEncoders", "new_encoder"]
-
-ENCODERS: Mapping[str, type[Encoder]] = {
-    "gcn": GcnEncoder,
-    "sage_residual": SageResidualEncoder,
-    "sage_skip": SageSkipEncoder,
-}
+__all__ = ["Encoder", "RelationEncoders", "new_aggregator", "new_encoder"]
 
 
 def new_encoder(in_dim: int, settings: EncoderSettings, num_relations: int = 1) -> Encoder | RelationEncoders:
@@ -25,10 +19,15 @@ def new_encoder(in_dim: int, settings: EncoderSettings, num_relations: int = 1) 
     return _encoder(in_dim, settings)
 
 
+def new_aggregator(settings: EncoderSettings) -> Aggregator:
+    """The matrix that such an encoder multiplies by."""
+    return SymmetricAggregator(settings.self_loop_weight) if settings.kind == "gcn" else MeanAggregator()
+
+
 def _encoder(in_dim: int, settings: EncoderSettings) -> Encoder:
     match settings.kind:
         case "gcn":
-            return GcnEncoder(in_dim, settings.layers, settings.batch_norm_momentum)
+            return GcnEncoder(in_dim, settings.layers, settings.batch_norm_momentum, settings.self_loop_weight)
         case "sage_residual":
             return SageResidualEncoder(in_dim, settings.layers)
         case "sage_skip":

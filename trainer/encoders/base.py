@@ -9,15 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, cast
+from typing import Protocol, cast
 
 from torch import Tensor, nn
 
-from trainer.adjacency import Adjacency, GraphAdjacency, SampledAdjacency
+from trainer.adjacency import Adjacency, SymmetricAggregator
 from trainer.features import Features
-from trainer.mean_adjacency import MeanGraphAdjacency, MeanSampledAdjacency
+from trainer.mean_adjacency import MeanAggregator
 
-__all__ = ["Aggregated", "Encoder", "FeatureRows", "RelationEncoders", "State"]
+__all__ = ["Aggregated", "Aggregator", "Encoder", "FeatureRows", "RelationEncoders", "State"]
 
 
 class FeatureRows(Protocol):
@@ -43,15 +43,17 @@ class Aggregated:
     x: FeatureRows
 
 
+Aggregator = SymmetricAggregator | MeanAggregator
+
+
 class Encoder(nn.Module, ABC):
     """Node features and one adjacency a layer to node embeddings.
 
-    An encoder says which adjacency it multiplies by, whole and sampled, and what happens to a node before the first
+    An encoder says by whose matrix it multiplies, ``aggregator``, and what happens to a node before the first
     aggregation (``start``) and after each (``advance``).
     """
 
-    graph_adjacency: ClassVar[type[GraphAdjacency] | type[MeanGraphAdjacency]]
-    sampled_adjacency: ClassVar[type[SampledAdjacency] | type[MeanSampledAdjacency]]
+    aggregator: Aggregator
     layers: nn.ModuleList
 
     @property

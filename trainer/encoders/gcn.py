@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.activation import affine_prelu
-from trainer.adjacency import GraphAdjacency, SampledAdjacency
+from trainer.adjacency import SymmetricAggregator
 from trainer.dense import rows_times
 from trainer.encoders.base import Aggregated, Encoder, FeatureRows, State
 
@@ -49,11 +49,11 @@ class GcnLayer(nn.Module):
 class GcnEncoder(Encoder):
     """Graph convolutions of the widths ``layers``; the last is the embedding's."""
 
-    graph_adjacency = GraphAdjacency
-    sampled_adjacency = SampledAdjacency
-
-    def __init__(self, in_dim: int, layers: Sequence[int], momentum: float = 0.01) -> None:
+    def __init__(
+        self, in_dim: int, layers: Sequence[int], momentum: float = 0.01, self_loop_weight: float = 1.0
+    ) -> None:
         super().__init__()
+        self.aggregator = SymmetricAggregator(self_loop_weight)
         self.layers = nn.ModuleList(
             GcnLayer(width, following, momentum) for width, following in pairwise([in_dim, *layers])
         )

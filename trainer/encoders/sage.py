@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from trainer.dense import rows_times
 from trainer.encoders.base import Aggregated, Encoder, FeatureRows, State
-from trainer.mean_adjacency import MeanGraphAdjacency, MeanSampledAdjacency
+from trainer.mean_adjacency import MeanAggregator
 
 __all__ = ["SageEncoder", "SageLayer", "SageResidualEncoder", "SageSkipEncoder"]
 
@@ -41,8 +41,7 @@ class SageLayer(nn.Module):
 class SageEncoder(Encoder):
     """Layers of the widths ``layers``; the two forms differ in what goes from one to the next."""
 
-    graph_adjacency = MeanGraphAdjacency
-    sampled_adjacency = MeanSampledAdjacency
+    aggregator = MeanAggregator()
 
     def __init__(self, in_dim: int, layers: Sequence[int]) -> None:
         super().__init__()

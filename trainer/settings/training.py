@@ -49,6 +49,15 @@ class EncoderSettings(Settings):
         ),
     )
     layers: list[Annotated[int, Field(ge=1)]] = Field([256, 128], min_length=1, max_length=8)
+    self_loop_weight: float = Field(
+        1.0,
+        gt=0,
+        le=1e6,
+        description=(
+            "Of a `gcn`: how much a node hears of itself beside each neighbour; 2 is PyG's `improved`. More keeps what "
+            "tells neighbours apart, less smooths it away."
+        ),
+    )
     per_relation: bool = Field(False, description="With `views` = `relations`: an encoder of its own for each.")
     predictor_hidden: int = Field(
         512, ge=1, description="Hidden width of the predictor (rgrl, bgrl) or of the projector (grace, gca)."
@@ -240,4 +249,6 @@ class TrainSettings(Settings):
             raise ValueError("augment.half_hop needs the whole graph: set batch.mode to full, or augment.half_hop to 0")
         if self.augment.half_hop > 0 and self.encoder.kind != "gcn":
             raise ValueError("augment.half_hop is for encoder.kind = gcn")
+        if self.augment.half_hop > 0 and self.encoder.self_loop_weight != 1:
+            raise ValueError("augment.half_hop is for encoder.self_loop_weight = 1: slow nodes have self-loops of 1")
         return self
