@@ -38,6 +38,9 @@ def reproduce(
             "--keep/--no-keep", help="Leave each embedding set, with 20 snapshots, for other tables to measure too."
         ),
     ] = True,
+    best: Annotated[
+        bool, typer.Option("--best", help="By the best settings found, where there are any, not the published.")
+    ] = False,
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
@@ -61,6 +64,7 @@ def reproduce(
         overrides=assign({}, set_ or []),
         threads=threads,
         keep=keep,
+        best=best,
     )
     if threads is not None:
         # Stages inherit it: torch and the kernels count threads by it.

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from preprocessing.artifact import fingerprint
 from preprocessing.errors import UsageError
 from preprocessing.stage import usage_error
+from service.reproduce.best import BEST
 from service.reproduce.datasets import DATASETS
 from service.reproduce.methods import METHODS
 from service.reproduce.tables import TABLES, Table, Variant
@@ -25,7 +26,11 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Request:
-    """What a reproduction was asked for; None is the table's own. ``keep``: the embedding sets stay once measured."""
+    """What a reproduction was asked for; None is the table's own.
+
+    ``keep``: the embedding sets stay once measured. ``best``: every method trains by the best settings found for RGRL,
+    where there are any, in place of the published.
+    """
 
     table: str
     data: Path
@@ -37,6 +42,7 @@ class Request:
     overrides: Document | None = None
     threads: int | None = None
     keep: bool = True
+    best: bool = False
 
     def __post_init__(self) -> None:
         """``UsageError`` for a table, data set or method that does not exist, and for overrides that would be lost."""
@@ -55,6 +61,12 @@ class Request:
         only = self.definition.methods
         if len(only) == 1 and self.methods not in (None, list(only)):
             raise UsageError(f"the table {self.table} is about one method", given=self.methods, expected=only[0])
+        if self.best and self.table not in BEST:
+            raise UsageError(
+                f"no better settings than the published are known for the table {self.table}",
+                given="--best",
+                expected="one of " + ", ".join(BEST),
+            )
         self._check_overrides(self.overrides or {})
 
     def _check_overrides(self, overrides: Document) -> None:
@@ -81,6 +93,10 @@ class Request:
     def definition(self) -> Table:
         """The table."""
         return TABLES[self.table]
+
+    def found(self, dataset: str) -> Document:
+        """What to lay over the data set's preset before a variant's own settings."""
+        return dict(BEST[self.table].get(dataset, {})) if self.best else {}
 
 
 def _has(document: Document, name: str) -> bool:
@@ -137,7 +153,7 @@ def _run(request: Request, table: Table, dataset: str, variant: Variant, seed: i
 def _train_settings(request: Request, table: Table, dataset: str, variant: Variant, seed: int) -> Document:
     document: Document = {"preset": dataset}
     given = {"run": {"epochs": request.epochs or table.epochs}} if request.epochs or table.epochs else {}
-    for part in (variant.settings, given, request.overrides or {}, {"run": {"seed": seed}}):
+    for part in (request.found(dataset), variant.settings, given, request.overrides or {}, {"run": {"seed": seed}}):
         document = overlay(document, part)
     resolved = resolve_preset(document)
     if table.evaluate is not None:

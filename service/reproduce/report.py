@@ -171,7 +171,11 @@ def _deviations(request: Request) -> list[str]:
     said = [] if request.epochs is None else [f"run.epochs: {request.epochs} for every run"]
     if request.epochs is None and request.definition.epochs is not None:
         said.append(f"run.epochs: {request.definition.epochs} for every run, as this table measures epochs")
-    return said + [f"{name}: {value} for every run" for name, value in _flat(request.overrides or {})]
+    said += [f"{name}: {value} for every run" for name, value in _flat(request.overrides or {})]
+    for dataset in request.datasets or request.definition.datasets:
+        title = DATASETS[dataset].title
+        said += [f"{name}: {value} for {title}, as --best has it" for name, value in _flat(request.found(dataset))]
+    return said
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

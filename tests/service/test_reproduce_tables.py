@@ -14,6 +14,7 @@ import pytest
 from preprocessing.errors import Interrupted, ResourceError, UsageError
 from service.jobs.stages import StageOutcome
 from service.reproduce import harness, report
+from service.reproduce.best import BEST
 from service.reproduce.datasets import DATASETS
 from service.reproduce.harness import Done, run_all
 from service.reproduce.measures import LINKS
@@ -24,6 +25,7 @@ from service.reproduce.published import PUBLISHED
 from service.reproduce.reproduce import reproduce
 from service.reproduce.summary import findings, rows_of
 from service.reproduce.tables import TABLES
+from trainer.settings import TrainSettings, overlay
 
 
 def request_for(table: str, out: Path = Path("out"), **given: Any) -> Request:
@@ -148,6 +150,7 @@ def test_settings_that_no_run_can_have_are_refused_before_anything_is_written(
         {"table": "robustness", "overrides": {"features": {"zeroed": 0.5}}},
         {"table": "degree", "overrides": {"anchors": {"weights": {"beta": 0.0}}}},
         {"table": "cost", "overrides": {"run": {"epochs": 2}}},
+        {"table": "degree", "best": True},
         {"datasets": ["cora", "photo", "cora"]},
         {"methods": ["rgrl", "rgrl"]},
     ],
@@ -164,6 +167,26 @@ def test_what_a_table_varies_differs_between_all_its_variants() -> None:
         for variant in table.variants("photo", ["rgrl"]) if table.varied else []:
             paths = [f"{section}.{key}" for section, values in variant.settings.items() for key in values]
             assert set(paths) <= set(table.varied), name
+
+
+@pytest.mark.parametrize("table", BEST)
+def test_best_settings_lie_between_the_preset_and_what_is_asked_for(table: str) -> None:
+    request = request_for(
+        table, methods=["rgrl", "cca_ssg"], best=True, epochs=60, overrides={"loss": {"tau_online": 0.2}}
+    )
+    published = plan(replace(request, best=False))
+    for run, plain in zip(plan(request), published, strict=True):
+        found = overlay(BEST[table].get(run.dataset, {}), run.variant.settings)
+        expected = overlay(overlay(plain.settings, found), {"run": {"epochs": 60}})
+        assert run.settings == TrainSettings.model_validate(expected).model_dump(mode="json")
+        assert (run.settings == plain.settings) == (found == run.variant.settings)
+
+
+def test_what_best_settings_change_is_told() -> None:
+    request = request_for("links", datasets=["photo", "cora"], best=True)
+    told = report.document(request, [], [])["deviations"]
+    assert "optimizer.schedule: cosine for Photo, as --best has it" in told
+    assert not [text for text in told if "Cora" in text]
 
 
 def test_a_table_without_rgrl_has_none_of_its_variants() -> None:
