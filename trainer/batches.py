@@ -24,7 +24,7 @@ from trainer.adjacency import Adjacency, SampledAdjacency
 from trainer.anchors import Anchors
 from trainer.augment import View, two_views
 from trainer.centrality import drop_factors
-from trainer.encoders import new_aggregator
+from trainer.encoders import training_aggregator
 from trainer.features import Features, FeatureStore
 from trainer.mean_adjacency import MeanSampledAdjacency
 from trainer.objectives import AnchorSet, Step
@@ -86,7 +86,7 @@ class FullBatch:
         self._device = device
         self.order = near_order(bundle.topology)
         self._features = store.rows(self.order, device)
-        aggregator = new_aggregator(settings.encoder)
+        aggregator = training_aggregator(settings.encoder)
         self._adjacencies = [
             aggregator.whole(reordered(topology, self.order), device)
             for topology in view_topologies(bundle, settings.views)
@@ -174,7 +174,7 @@ class MiniBatch:
         self._factors = drop_factors(bundle.topology, store, device) if settings.augments_adaptively else None
         self._anchors = Anchors(bundle, settings.anchors) if settings.uses_anchors else None
         self._num_nodes = bundle.num_nodes
-        self._aggregator = new_aggregator(settings.encoder)
+        self._aggregator = training_aggregator(settings.encoder)
         self._fan_out = settings.batch.fan_out or [DEFAULT_FAN_OUT] * len(settings.encoder.layers)
         self._sampler: NeighborSampler = sampler or NumbaSampler()
         self._order: tuple[int, Int64Array] | None = None

@@ -209,7 +209,7 @@ def _write_model(
     (directory / "encoder.safetensors").write_bytes(serialized(tensors))
     config = {
         "in_dim": in_dim,
-        "encoder": settings.encoder.model_dump(include={"kind", "layers", "batch_norm_momentum", "per_relation"}),
+        "encoder": settings.encoder.model_dump(exclude={"predictor_hidden", "batch_norm_statistics"}),
         "views": settings.views,
         "relations": list(relations),
         "features": settings.features.model_dump(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,16 +11,19 @@ import pytest
 import torch
 from labelled_bundles import make_labelled_bundle, new_encoder, write_embeddings
 from safetensors.torch import save_file
-from training_bundles import every_row
+from training_bundles import every_row, settings_document
 
 from preprocessing.artifact import verify
 from preprocessing.errors import ArtifactError, RgrlError
 from preprocessing.ids import IdMap
+from preprocessing.stage import Emitter
 from trainer import embedding_set
 from trainer.adjacency import GraphAdjacency
 from trainer.embedding_set import EmbeddingSet
+from trainer.encoders import new_encoder as build_encoder
 from trainer.features import load_features
-from trainer.settings import FeatureSettings
+from trainer.relations import embed_bundle
+from trainer.settings import FeatureSettings, TrainSettings
 
 
 def test_every_file_holds_the_encoders_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,6 +68,37 @@ def test_every_file_holds_the_encoders_vectors(tmp_path: Path, monkeypatch: pyte
     assert torch.equal(
         early.state_dict()["layers.0.weight"], new_encoder(bundle, seed=2).state_dict()["layers.0.weight"]
     )
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        {"kind": "gcn", "layers": [16, 8]},
+        {"kind": "gcn", "layers": [8], "self_loop_weight": 4.0},
+        {"kind": "gcn", "layers": [16, 8], "self_loop_weight": 4.0, "embedding_self_loop_weight": 32.0},
+        {"kind": "gcn", "layers": [16, 8], "embedding_self_loop_weight": 0.25, "batch_norm_momentum": 0.3},
+        {"kind": "sage_residual", "layers": [8, 8]},
+        {"kind": "sage_skip", "layers": [16, 8]},
+    ],
+    ids=str,
+)
+def test_the_model_of_a_set_makes_its_vectors_again(tmp_path: Path, encoder: dict[str, Any]) -> None:
+    bundle = make_labelled_bundle(tmp_path, range(40))
+    settings = TrainSettings.model_validate(settings_document(encoder=encoder))
+    features = load_features(bundle, settings.features)
+    made = build_encoder(features.num_columns, settings.encoder)
+    embedding_set.write(tmp_path / "out", bundle, made, settings, {"epochs": 1}, tmp_path / "none", Emitter("train"))
+
+    written = EmbeddingSet(tmp_path / "out")
+    again = np.full(written.vectors.shape, np.nan, np.float32)
+    embed_bundle(written.encoder(), features, bundle, written.views, again, directory=tmp_path)
+    np.testing.assert_array_equal(again, written.vectors)
+    loops = encoder.get("embedding_self_loop_weight", encoder.get("self_loop_weight", 1.0))
+    if encoder["kind"] == "gcn":
+        adjacency = GraphAdjacency(bundle.topology, self_loop_weight=loops).normalized()
+        with torch.no_grad():
+            expected = made.eval()(every_row(features), [adjacency] * made.num_layers).numpy()
+        np.testing.assert_allclose(written.vectors, expected, atol=1e-5)
 
 
 def test_vectors_follow_ids_whatever_a_node_is_called(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import torch
 from training_bundles import every_row, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
+from preprocessing.locality import reordered
+from trainer.adjacency import GraphAdjacency
 from trainer.batches import FullBatch, MiniBatch
 from trainer.features import load_features
 from trainer.objectives import Step, new_objective
@@ -179,6 +181,18 @@ def test_small_batches_of_full_fan_out_give_the_full_batchs_outputs_in_eval_mode
             for view in step.views:
                 got = model.online(view.features, view.adjacencies)[step.queries]
                 torch.testing.assert_close(got, expected[queries], rtol=1e-4, atol=1e-5)
+
+
+def test_views_have_self_loops_of_training_and_embeddings_their_own(bundle: Bundle) -> None:
+    chosen = no_dropping(encoder={"layers": [8], "self_loop_weight": 4.0, "embedding_self_loop_weight": 16.0})
+    store = load_features(bundle, chosen.features)
+    source = FullBatch(bundle, store, chosen, device=CPU)
+    topology = reordered(bundle.topology, source.order)
+    expected = GraphAdjacency(topology, self_loop_weight=4).normalized()
+    for view in source.step(0, 0).views:
+        assert torch.equal(view.adjacencies[0].values, expected.values)
+    whole = model_for(bundle, chosen).online.aggregator.whole(topology).normalized()
+    assert torch.equal(whole.values, GraphAdjacency(topology, self_loop_weight=16).normalized().values)
 
 
 def test_mini_batch_shares_sum_to_the_loss_of_their_nodes(bundle: Bundle) -> None:

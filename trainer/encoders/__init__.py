@@ -9,7 +9,7 @@ from trainer.encoders.sage import SageResidualEncoder, SageSkipEncoder
 from trainer.mean_adjacency import MeanAggregator
 from trainer.settings import EncoderSettings
 
-__all__ = ["Encoder", "RelationEncoders", "new_aggregator", "new_encoder"]
+__all__ = ["Encoder", "RelationEncoders", "new_encoder", "training_aggregator"]
 
 
 def new_encoder(in_dim: int, settings: EncoderSettings, num_relations: int = 1) -> Encoder | RelationEncoders:
@@ -19,15 +19,16 @@ def new_encoder(in_dim: int, settings: EncoderSettings, num_relations: int = 1) 
     return _encoder(in_dim, settings)
 
 
-def new_aggregator(settings: EncoderSettings) -> Aggregator:
-    """The matrix that such an encoder multiplies by."""
+def training_aggregator(settings: EncoderSettings) -> Aggregator:
+    """Whose matrices the views of a training step have; an encoder's own are those that embeddings are made by."""
     return SymmetricAggregator(settings.self_loop_weight) if settings.kind == "gcn" else MeanAggregator()
 
 
 def _encoder(in_dim: int, settings: EncoderSettings) -> Encoder:
     match settings.kind:
         case "gcn":
-            return GcnEncoder(in_dim, settings.layers, settings.batch_norm_momentum, settings.self_loop_weight)
+            self_loop_weight = settings.embedding_self_loop_weight or settings.self_loop_weight
+            return GcnEncoder(in_dim, settings.layers, settings.batch_norm_momentum, self_loop_weight)
         case "sage_residual":
             return SageResidualEncoder(in_dim, settings.layers)
         case "sage_skip":

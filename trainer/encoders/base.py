@@ -49,7 +49,7 @@ Aggregator = SymmetricAggregator | MeanAggregator
 class Encoder(nn.Module, ABC):
     """Node features and one adjacency a layer to node embeddings.
 
-    An encoder says by whose matrix it multiplies, ``aggregator``, and what happens to a node before the first
+    An encoder says by whose matrix embeddings are made, ``aggregator``, and what happens to a node before the first
     aggregation (``start``) and after each (``advance``).
     """
 

@@ -54,8 +54,16 @@ class EncoderSettings(Settings):
         gt=0,
         le=1e6,
         description=(
-            "Of a `gcn`: how much a node hears of itself beside each neighbour; 2 is PyG's `improved`. More keeps what "
-            "tells neighbours apart, less smooths it away."
+            "Of a `gcn`: how much a node hears of itself beside each neighbour in training; 2 is PyG's `improved`."
+        ),
+    )
+    embedding_self_loop_weight: float | None = Field(
+        None,
+        gt=0,
+        le=1e6,
+        description=(
+            "The same when embeddings are made; default: as in training. More keeps what tells neighbours apart, less "
+            "smooths it away."
         ),
     )
     per_relation: bool = Field(False, description="With `views` = `relations`: an encoder of its own for each.")
