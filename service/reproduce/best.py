@@ -12,20 +12,39 @@ __all__ = ["BEST"]
 
 Document = dict[str, Any]
 
-_COSINE: Document = {"lr": 5e-3, "schedule": "cosine", "warmup_epochs": 20}
+_LOOPS: Document = {"self_loop_weight": 8.0, "embedding_self_loop_weight": 16.0}
 _BY_EACH_VIEW: Document = {"batch_norm_statistics": "batch"}
+
+
+def _cosine(warmup_epochs: int) -> Document:
+    return {"lr": 5e-3, "schedule": "cosine", "warmup_epochs": warmup_epochs}
+
+
+_AMAZON: Document = {
+    "encoder": {"layers": [512, 256], **_BY_EACH_VIEW, **_LOOPS},
+    "optimizer": _cosine(5),
+    "batch": {"mode": "mini", "size": 2048},
+    "run": {"epochs": 60},
+}
+_AMAZON_LINKS: Document = {"encoder": _BY_EACH_VIEW, "optimizer": _cosine(20), "run": {"epochs": 150}}
 
 BEST: Mapping[str, Mapping[str, Document]] = {
     "nodes": {
-        "computers": {
-            "encoder": {"layers": [512, 256], **_BY_EACH_VIEW},
-            "optimizer": _COSINE,
-            "run": {"epochs": 700},
-        },
+        "photo": _AMAZON,
+        "computers": _AMAZON,
+        "cs": {"encoder": _LOOPS, "run": {"epochs": 100}},
+        "physics": {"encoder": _LOOPS, "run": {"epochs": 100}},
+        "cora": {"encoder": _LOOPS},
+        "citeseer": {"encoder": _LOOPS},
     },
     "links": {
-        "photo": {"encoder": _BY_EACH_VIEW, "optimizer": _COSINE, "run": {"epochs": 150}},
-        "computers": {"encoder": _BY_EACH_VIEW, "optimizer": _COSINE, "run": {"epochs": 150}},
+        "photo": _AMAZON_LINKS,
+        "computers": _AMAZON_LINKS,
+        "cs": {
+            "encoder": {"embedding_self_loop_weight": 64.0},
+            "batch": {"mode": "mini", "size": 1024},
+            "run": {"epochs": 10},
+        },
     },
 }
 """By table, then data set."""
