@@ -34,8 +34,7 @@ BEST: Mapping[str, Mapping[str, Document]] = {
         "computers": _AMAZON,
         "cs": {"encoder": _LOOPS, "run": {"epochs": 100}},
         "physics": {"encoder": _LOOPS, "run": {"epochs": 100}},
-        "cora": {"encoder": _LOOPS},
-        "citeseer": {"encoder": _LOOPS},
+        "cora": {"batch": {"mode": "mini", "size": 1024}, "run": {"epochs": 130}},
     },
     "links": {
         "photo": _AMAZON_LINKS,
