@@ -44,6 +44,14 @@ BEST: Mapping[str, Mapping[str, Document]] = {
             "batch": {"mode": "mini", "size": 1024},
             "run": {"epochs": 10},
         },
+        "physics": {
+            "encoder": {"layers": [512, 512], "self_loop_weight": 8.0, "embedding_self_loop_weight": 32.0},
+            "anchors": {"num_global": 1024},
+            "loss": {"tau_target_local": 0.01},
+            "optimizer": {"lr": 1e-3},
+            "batch": {"mode": "mini", "size": 2048},
+            "run": {"epochs": 12},
+        },
     },
 }
 """By table, then data set."""
