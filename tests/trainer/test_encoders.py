@@ -101,3 +101,17 @@ def test_the_first_nodes_of_sparse_features() -> None:
 def test_widths_that_cannot_be_added_up(kind: str, layers: list[int]) -> None:
     with pytest.raises(ValueError, match=f"{kind} adds layers up"):
         EncoderSettings(kind=kind, layers=layers)
+
+
+@pytest.mark.parametrize("kind", ["sage_residual", "sage_skip"])
+@pytest.mark.parametrize("name", ["self_loop_weight", "embedding_self_loop_weight"])
+def test_self_loops_are_of_a_gcn(kind: str, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{kind} has no self-loops"):
+        EncoderSettings.model_validate({"kind": kind, "layers": [8, 8], name: 2.0})
+
+
+@pytest.mark.parametrize("name", ["self_loop_weight", "embedding_self_loop_weight"])
+@pytest.mark.parametrize("value", [0, -1, 1e7, float("nan"), float("inf")])
+def test_self_loops_weigh_something(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        EncoderSettings.model_validate({name: value})

@@ -87,6 +87,12 @@ class EncoderSettings(Settings):
             raise ValueError(f"{self.kind} adds layers up, which must be of one width: {summed}")
         return self
 
+    @model_validator(mode="after")
+    def _self_loops_where_there_are_any(self) -> EncoderSettings:
+        if self.kind != "gcn" and (self.self_loop_weight, self.embedding_self_loop_weight) != (1, None):
+            raise ValueError(f"{self.kind} has no self-loops: their weights are for encoder.kind = gcn")
+        return self
+
 
 class AugmentSettings(Settings):
     """The two views: feature columns and edges dropped (METHOD step 1), and edges slowed down (Half-Hop)."""
