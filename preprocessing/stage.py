@@ -169,7 +169,7 @@ def _end_with(parent: int) -> None:
             raise Interrupted("the command that started the stage is gone", remedy="run it again: it continues")
 
 
-def usage_error(error: ValidationError, model: type[BaseModel] | None = None) -> UsageError:
+def usage_error(error: ValidationError, model: type[BaseModel] | None = None, where: str | None = None) -> UsageError:
     """The first fault of a settings object of class ``model`` as one ``UsageError`` with its JSON pointer."""
     first = error.errors(include_url=False)[0]
     pointer = "".join(f"/{part}" for part in first["loc"])
@@ -179,6 +179,7 @@ def usage_error(error: ValidationError, model: type[BaseModel] | None = None) ->
         f"{name}: {'unknown' if unknown else first['msg'].removeprefix('Value error, ')}",
         given=first.get("input") if pointer and not unknown else None,
         expected="one of " + ", ".join(known) if unknown and (known := _siblings(model, first["loc"])) else None,
+        where=where,
         pointer=pointer,
         remedy="correct the setting; nothing was started",
     )

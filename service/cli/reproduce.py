@@ -74,7 +74,7 @@ def reproduce(
     if as_json:
         print_json(report)
     else:
-        print((request.out / f"{table}.md").read_text(encoding="utf-8"), end="")
+        print((request.out / f"{request.report}.md").read_text(encoding="utf-8"), end="")
     if any(row["failed"] for row in report["rows"]):
         raise typer.Exit(1)
 

@@ -94,6 +94,11 @@ class Request:
         """The table."""
         return TABLES[self.table]
 
+    @property
+    def report(self) -> str:
+        """What its report and figures are called, without ending: one by the best settings stands beside another."""
+        return f"{self.table}-best" if self.best else self.table
+
     def found(self, dataset: str) -> Document:
         """What to lay over the data set's preset before a variant's own settings."""
         return dict(BEST[self.table].get(dataset, {})) if self.best else {}
@@ -159,7 +164,7 @@ def _train_settings(request: Request, table: Table, dataset: str, variant: Varia
     if table.evaluate is not None:
         every = {"snapshot_every": max(1, resolved["run"]["epochs"] // SNAPSHOTS_A_RUN)}
         resolved = overlay(resolved, {"run": every})
-    return _checked(TrainSettings, resolved)
+    return _checked(TrainSettings, resolved, f"--best of {dataset}" if request.found(dataset) else None)
 
 
 def _evaluate_settings(table: Table, settings: Document, seed: int) -> Document | None:
@@ -170,8 +175,10 @@ def _evaluate_settings(table: Table, settings: Document, seed: int) -> Document 
     return _checked(EvaluateSettings, table.evaluate | {"baselines": baselines})
 
 
-def _checked(model: type[TrainSettings] | type[EvaluateSettings], document: Document) -> Document:
+def _checked(
+    model: type[TrainSettings] | type[EvaluateSettings], document: Document, where: str | None = None
+) -> Document:
     try:
         return model.model_validate(document).model_dump(mode="json")
     except ValidationError as error:
-        raise usage_error(error, model) from error
+        raise usage_error(error, model, where) from error

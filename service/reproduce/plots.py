@@ -62,7 +62,7 @@ def _over_axes(request: Request, rows: Sequence[Row]) -> Iterator[Chart]:
             for dataset in dict.fromkeys(row.dataset for row in placed)
         ]
         if panels:
-            name = request.table if len(axes) == 1 else f"{request.table}-{number + 1}"
+            name = request.report if len(axes) == 1 else f"{request.report}-{number + 1}"
             yield Chart(name, axis, measure.title + (", %" if measure.scale == 100 else ""), panels)
 
 
@@ -100,7 +100,7 @@ def _by_degree(request: Request, rows: Sequence[Row]) -> Iterator[Chart]:
             )
             for dataset in dict.fromkeys(row.dataset for row in measured)
         ]
-        yield Chart(request.table, Axis("degree"), "share misclassified", panels)
+        yield Chart(request.report, Axis("degree"), "share misclassified", panels)
 
 
 def draw(chart: Chart, out: Path) -> list[Path]:

@@ -1,7 +1,7 @@
-"""The report of a reproduction: ``OUT/TABLE.json`` for programs and ``OUT/TABLE.md`` for people.
+"""The report of a reproduction: ``OUT/TABLE.json`` for programs and ``OUT/TABLE.md`` for people, or ``TABLE-best``.
 
-The JSON holds everything that the Markdown says: ``{table, title, created_at, machine, versions, seeds, deviations,
-rows, findings, figures}``.
+The JSON holds everything that the Markdown says: ``{table, title, best, created_at, machine, versions, seeds,
+deviations, rows, findings, figures}``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,8 +20,9 @@ from preprocessing.artifact import code_version, write_json
 from service.machine import machine
 from service.reproduce.datasets import DATASETS
 from service.reproduce.measures import CHOICES, Measure
-from service.reproduce.plan import Request
+from service.reproduce.plan import Request, plan
 from service.reproduce.summary import Cell, Mean, Row, findings
+from trainer.settings import overlay
 
 __all__ = ["document", "write"]
 
@@ -37,7 +38,8 @@ def document(request: Request, rows: Sequence[Row], figures: Sequence[Path]) -> 
     table = request.definition
     return {
         "table": request.table,
-        "title": table.title,
+        "title": f"{table.title}, by the best settings found" if request.best else table.title,
+        "best": request.best,
         "created_at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "machine": {**asdict(machine()), "processor": _processor(), "system": platform.platform()},
         "versions": {"rgrl": code_version(), "python": sys.version.split()[0], **_versions()},
@@ -53,11 +55,11 @@ def write(request: Request, rows: Sequence[Row], figures: Sequence[Path]) -> dic
     """Write both files; the answer is the JSON."""
     made = document(request, rows, figures)
     request.out.mkdir(parents=True, exist_ok=True)
-    write_json(request.out / f"{request.table}.json", made)
+    write_json(request.out / f"{request.report}.json", made)
     text = "\n".join(_markdown(request, rows, made)) + "\n"
-    partial = request.out / f".{request.table}.md"
+    partial = request.out / f".{request.report}.md"
     partial.write_text(text, encoding="utf-8")
-    partial.replace(request.out / f"{request.table}.md")
+    partial.replace(request.out / f"{request.report}.md")
     return made
 
 
@@ -73,7 +75,7 @@ def _row(row: Row) -> dict[str, Any]:
 
 def _markdown(request: Request, rows: Sequence[Row], made: dict[str, Any]) -> Iterator[str]:
     table = request.definition
-    yield f"# {table.title}"
+    yield f"# {made['title']}"
     yield ""
     yield from _scores(table.measures, rows) if table.measures else _costs(rows)
     if table.by_degree:
@@ -172,10 +174,20 @@ def _deviations(request: Request) -> list[str]:
     if request.epochs is None and request.definition.epochs is not None:
         said.append(f"run.epochs: {request.definition.epochs} for every run, as this table measures epochs")
     said += [f"{name}: {value} for every run" for name, value in _flat(request.overrides or {})]
+    return said + list(_found(request))
+
+
+def _found(request: Request) -> Iterator[str]:
+    """What ``--best`` changes, by data set, and for which methods where some have settings of their own for it."""
+    asked = dict(_flat(overlay({"run": {"epochs": request.epochs}} if request.epochs else {}, request.overrides or {})))
+    runs = plan(replace(request, seeds=1))
     for dataset in request.datasets or request.definition.datasets:
-        title = DATASETS[dataset].title
-        said += [f"{name}: {value} for {title}, as --best has it" for name, value in _flat(request.found(dataset))]
-    return said
+        trained = {run.variant.title: dict(_flat(run.settings)) for run in runs if run.dataset == dataset}
+        for name, value in _flat(request.found(dataset)):
+            titles = [title for title, settings in trained.items() if settings[name] == value]
+            if titles and name not in asked:
+                whose = "" if len(titles) == len(trained) else f" ({', '.join(titles)})"
+                yield f"{name}: {value} for {DATASETS[dataset].title}{whose}, as --best has it"
 
 
 def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -184,9 +184,45 @@ def test_best_settings_lie_between_the_preset_and_what_is_asked_for(table: str) 
 
 def test_what_best_settings_change_is_told() -> None:
     request = request_for("links", datasets=["photo", "cora"], best=True)
-    told = report.document(request, [], [])["deviations"]
-    assert "optimizer.schedule: cosine for Photo, as --best has it" in told
-    assert not [text for text in told if "Cora" in text]
+    made = report.document(request, [], [])
+    assert made["best"]
+    assert made["title"].endswith(", by the best settings found")
+    assert "optimizer.schedule: cosine for Photo, as --best has it" in made["deviations"]
+    assert not [text for text in made["deviations"] if "Cora" in text]
+
+
+def test_best_settings_are_told_of_the_runs_that_have_them() -> None:
+    """Neither of a method that has its own, nor where something else was asked for."""
+    request = request_for(
+        "nodes",
+        datasets=["cora"],
+        methods=["rgrl", "bgrl", "grace"],
+        best=True,
+        overrides={"batch": {"size": 2000}, "encoder": {"layers": [16]}},
+    )
+    assert report.document(request, [], [])["deviations"] == [
+        "batch.size: 2000 for every run",
+        "encoder.layers: [16] for every run",
+        "batch.mode: mini for Cora, as --best has it",
+        "run.epochs: 130 for Cora (RGRL, BGRL), as --best has it",
+    ]
+    told = report.document(replace(request, epochs=6), [], [])["deviations"]
+    assert [text for text in told if "epochs" in text] == ["run.epochs: 6 for every run"]
+
+
+def test_what_contradicts_a_best_setting_says_whose_it_is() -> None:
+    request = request_for("nodes", datasets=["cora", "photo"], best=True, epochs=3)
+    with pytest.raises(UsageError, match=r"--best of photo: .*warmup_epochs is 5"):
+        plan(request)
+
+
+def test_reports_with_and_without_best_stand_beside_each_other(tmp_path: Path, made_up: Stages) -> None:
+    with_data(tmp_path, "citeseer")
+    for best in (True, False):
+        reproduce(request_for("nodes", tmp_path, datasets=["citeseer"], best=best), lambda _: None)
+    titles = [(tmp_path / f"{name}.md").read_text().splitlines()[0] for name in ("nodes", "nodes-best")]
+    assert titles[1] == titles[0] + ", by the best settings found"
+    assert made_up.names.count("train") == 1
 
 
 def test_a_table_without_rgrl_has_none_of_its_variants() -> None:

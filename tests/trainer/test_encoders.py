@@ -111,7 +111,7 @@ def test_self_loops_are_of_a_gcn(kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["self_loop_weight", "embedding_self_loop_weight"])
-@pytest.mark.parametrize("value", [0, -1, 1e7, float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [0, -1, 1e-7, 1e7, float("nan"), float("inf")])
 def test_self_loops_weigh_something(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=name):
         EncoderSettings.model_validate({name: value})

@@ -51,7 +51,7 @@ class EncoderSettings(Settings):
     layers: list[Annotated[int, Field(ge=1)]] = Field([256, 128], min_length=1, max_length=8)
     self_loop_weight: float = Field(
         1.0,
-        gt=0,
+        ge=1e-6,
         le=1e6,
         description=(
             "Of a `gcn`: how much a node hears of itself beside each neighbour in training; 2 is PyG's `improved`."
@@ -59,7 +59,7 @@ class EncoderSettings(Settings):
     )
     embedding_self_loop_weight: float | None = Field(
         None,
-        gt=0,
+        ge=1e-6,
         le=1e6,
         description=(
             "The same when embeddings are made; default: as in training. More keeps what tells neighbours apart, less "
