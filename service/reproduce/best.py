@@ -45,12 +45,12 @@ BEST: Mapping[str, Mapping[str, Document]] = {
             "run": {"epochs": 10},
         },
         "physics": {
-            "encoder": {"layers": [512, 512], "self_loop_weight": 8.0, "embedding_self_loop_weight": 32.0},
+            "encoder": {"layers": [512], **_LOOPS},
             "anchors": {"num_global": 1024},
             "loss": {"tau_target_local": 0.01},
             "optimizer": {"lr": 1e-3},
             "batch": {"mode": "mini", "size": 2048},
-            "run": {"epochs": 12},
+            "run": {"epochs": 24},
         },
     },
 }
