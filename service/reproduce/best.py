@@ -50,7 +50,7 @@ BEST: Mapping[str, Mapping[str, Document]] = {
             "loss": {"tau_target_local": 0.01},
             "optimizer": {"lr": 1e-3},
             "batch": {"mode": "mini", "size": 2048},
-            "run": {"epochs": 24},
+            "run": {"epochs": 8},
         },
     },
 }
