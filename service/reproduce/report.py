@@ -182,6 +182,8 @@ def _found(request: Request) -> Iterator[str]:
     asked = dict(_flat(overlay({"run": {"epochs": request.epochs}} if request.epochs else {}, request.overrides or {})))
     runs = plan(replace(request, seeds=1))
     for dataset in request.datasets or request.definition.datasets:
+        if request.best and not request.found(dataset):
+            yield f"--best has nothing for {DATASETS[dataset].title}: published settings"
         trained = {run.variant.title: dict(_flat(run.settings)) for run in runs if run.dataset == dataset}
         for name, value in _flat(request.found(dataset)):
             titles = [title for title, settings in trained.items() if settings[name] == value]
