@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,6 +26,24 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real graphs at {folder}; name their folder with RGRL_DATA_DIR")
     return folder
+
+
+@pytest.fixture
+def spawn() -> Iterator[Callable[..., subprocess.Popen[Any]]]:
+    """``subprocess.Popen``, whose processes do not outlive the test however it ends."""
+    processes: list[subprocess.Popen[Any]] = []
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[Any]:
+        processes.append(subprocess.Popen(command, **options))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

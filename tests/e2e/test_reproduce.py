@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,9 @@ def write_graph(file: Path) -> None:
     np.savez(file, **arrays, labels=labels)
 
 
-def test_a_table_is_interrupted_goes_on_and_reports(tmp_path: Path) -> None:
+def test_a_table_is_interrupted_goes_on_and_reports(
+    tmp_path: Path, spawn: Callable[..., subprocess.Popen[Any]]
+) -> None:
     write_graph(tmp_path / "cora.npz")
     out = tmp_path / "out"
     given = ["--data", str(tmp_path), "--out", str(out), "--threads", "1", "--seeds", "1", "--epochs", str(EPOCHS)]
@@ -44,7 +47,7 @@ def test_a_table_is_interrupted_goes_on_and_reports(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "service.cli", "reproduce", "nodes", "--datasets", "cora", "--methods", "rgrl"]
     command += [*given, *small, "--json"]
 
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ})
+    process = spawn(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and not list(out.glob("runs/*/work/checkpoints/epoch-*/state.json")):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)

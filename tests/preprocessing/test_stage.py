@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ PROGRAM = textwrap.dedent(
 
     def hang(spec, emitter):
         emitter.progress(0, 1, "rows")
-        time.sleep(60)
+        while True:
+            time.sleep(0.01)  # One long call would not see a signal that comes just before it.
 
     def settings(spec, emitter):
         return PprSettings.model_validate(spec)
@@ -54,23 +56,19 @@ PROGRAM = textwrap.dedent(
 )
 
 
-def start(tmp_path: Path, stage: str, spec: object = None) -> tuple[subprocess.Popen[str], Path]:
+def how_to_start(tmp_path: Path, stage: str, spec: object = None) -> tuple[list[str], dict[str, str]]:
+    """The command of a stage, and its environment, which names ``events.jsonl``."""
     (tmp_path / "spec.json").write_text(json.dumps(spec or {}))
-    events = tmp_path / "events.jsonl"
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, stage, str(tmp_path / "spec.json")],
-        env=os.environ | {"RGRL_EVENTS": str(events)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    return process, events
+    command = [sys.executable, "-c", PROGRAM, stage, str(tmp_path / "spec.json")]
+    return command, os.environ | {"RGRL_EVENTS": str(tmp_path / "events.jsonl")}
 
 
 def finish(tmp_path: Path, stage: str, spec: object = None) -> tuple[int, list[dict[str, Any]], str]:
-    process, events = start(tmp_path, stage, spec)
-    _, stderr = process.communicate(timeout=60)
+    command, environment = how_to_start(tmp_path, stage, spec)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    events = tmp_path / "events.jsonl"
     lines = events.read_text().splitlines() if events.exists() else []
-    return process.returncode, [json.loads(line) for line in lines], stderr
+    return process.returncode, [json.loads(line) for line in lines], process.stderr
 
 
 def test_success_ends_with_the_result(tmp_path: Path) -> None:
@@ -119,13 +117,15 @@ def test_what_the_disk_refuses_is_one_clear_error(tmp_path: Path, number: int) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_interruption_is_exit_130_and_says_that_it_continues(tmp_path: Path, number: signal.Signals) -> None:
-    process, events = start(tmp_path, "hang")
+def test_interruption_is_exit_130_and_says_that_it_continues(
+    tmp_path: Path, spawn: Callable[..., subprocess.Popen[Any]], number: signal.Signals
+) -> None:
+    command, environment = how_to_start(tmp_path, "hang")
+    process, events = spawn(command, env=environment), tmp_path / "events.jsonl"
     while not events.exists() or not events.read_text():
         assert process.poll() is None
     process.send_signal(number)
-    process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.wait(timeout=60) == 130
     assert json.loads(events.read_text().splitlines()[-1])["error"]["code"] == "interrupted"
 
 

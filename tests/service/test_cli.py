@@ -236,8 +236,8 @@ def slow(spec, emit):
     if spec.get("die"):
         import os
         os.kill(os.getpid(), 9)
-    time.sleep(60)
-    return {}
+    while True:
+        time.sleep(0.01)
 sys.exit(run_stage({"index": slow}, sys.argv[1:]))
 """
 
@@ -255,13 +255,11 @@ def test_signals_reach_the_stage_and_its_exit_code_comes_back(slow_stage: Path) 
         if event["event"] == "progress":
             os.kill(os.getpid(), signal.SIGTERM)
 
-    began = time.monotonic()
     outcome = stages.run_stage("index", {}, interrupt)
     assert outcome.exit_code == 130
     assert outcome.error is not None
     assert outcome.error["code"] == "interrupted"
     assert "said on the way" in outcome.log
-    assert time.monotonic() - began < 50
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
@@ -271,7 +269,9 @@ def test_a_stage_that_is_killed_is_a_failure_with_its_log(slow_stage: Path) -> N
     assert "said on the way" in outcome.log
 
 
-def test_a_stage_does_not_outlive_a_command_that_is_killed(tmp_path: Path) -> None:
+def test_a_stage_does_not_outlive_a_command_that_is_killed(
+    tmp_path: Path, spawn: Callable[..., subprocess.Popen[Any]]
+) -> None:
     script = tmp_path / "slow.py"
     script.write_text(SLOW_STAGE)
     command = f"""
@@ -280,19 +280,17 @@ from service.jobs import stages
 stages.stage_command = lambda stage: [sys.executable, {str(script)!r}, stage]
 stages.run_stage("index", {{}}, lambda event: print(event["event"], flush=True))
 """
-    process = subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE, text=True)
+    process = spawn([sys.executable, "-c", command], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "progress\n"
     [stage] = psutil.Process(process.pid).children()
     process.kill()
-    process.wait()
-    process.stdout.close()
     stage.wait(30)
 
 
-def test_ctrl_c_ends_a_command_with_130(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_command_with_130(tmp_path: Path, spawn: Callable[..., subprocess.Popen[Any]]) -> None:
     path = write_set(tmp_path / "set", np.random.default_rng(0).standard_normal((200_000, 32)).astype(np.float32))
-    process = subprocess.Popen(
+    process = spawn(
         [sys.executable, "-m", "service.cli", "index", str(path), "--kind", "hnsw"],
         stderr=subprocess.PIPE,
         text=True,

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -205,13 +206,15 @@ def test_checkpoints_of_other_settings_are_not_continued(bundle: Bundle, tmp_pat
     assert not (shared / "second" / "snapshots").exists()
 
 
-def test_sigterm_ends_the_process_with_130_and_leaves_its_checkpoints(bundle: Bundle, tmp_path: Path) -> None:
+def test_sigterm_ends_the_process_with_130_and_leaves_its_checkpoints(
+    bundle: Bundle, tmp_path: Path, spawn: Callable[..., subprocess.Popen[Any]]
+) -> None:
     spec = spec_for(bundle, tmp_path, run={"epochs": 30_000, "checkpoint_every": 20})
     file, events = tmp_path / "spec.json", tmp_path / "events"
     file.write_text(json.dumps(spec))
     command = [sys.executable, "-m", "trainer", "train", str(file)]
     environment = os.environ | {"RGRL_EVENTS": str(events)}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    process = spawn(command, env=environment, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 120
     while not list((tmp_path / "work" / "checkpoints").glob("epoch-*")) and time.monotonic() < until:
         time.sleep(0.05)
