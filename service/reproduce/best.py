@@ -45,7 +45,7 @@ BEST: Mapping[str, Mapping[str, Document]] = {
             "run": {"epochs": 10},
         },
         "physics": {
-            "encoder": {"layers": [512], **_LOOPS},
+            "encoder": {"layers": [1024], **_LOOPS},
             "anchors": {"num_global": 1024},
             "loss": {"tau_target_local": 0.01},
             "optimizer": {"lr": 1e-3},
