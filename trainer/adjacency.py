@@ -7,6 +7,7 @@ A row is a node that hears, a column a node that is heard; ``a_ij = 1 / sqrt(d_i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +16,20 @@ import torch
 from torch import Tensor
 
 from preprocessing.bundle import Topology
+from trainer.part import Part
 from trainer.sampler import Sample
 from trainer.sparse import Pattern, SparseMatrix
 
-__all__ = ["Adjacency", "GraphAdjacency", "SampledAdjacency", "SymmetricAggregator", "drawn"]
+__all__ = [
+    "Adjacency",
+    "GraphAdjacency",
+    "PartAdjacency",
+    "SampledAdjacency",
+    "SymmetricAggregator",
+    "drawn",
+    "heads",
+    "layered",
+]
 
 Adjacency = SparseMatrix
 """R×C, its rows the first R of its columns: ``matmul(x_CD) -> [R, D]``, differentiable in x."""
@@ -97,8 +108,7 @@ class SampledAdjacency:
         ends = sample.hop_ends
         pattern = _with_self_loops(sample.indptr, sample.indices, ends[-1], device)
         self.degree_n = torch.from_numpy(degree_n.astype(np.int64)).to(pattern.device)
-        # Layer l computes the nodes within L-1-l hops of the seeds from those within L-l.
-        self.patterns = [pattern.head(rows, columns) for rows, columns in zip(ends[-2::-1], ends[:0:-1], strict=True)]
+        self.patterns = heads(pattern, ends)
 
     def normalized(self) -> list[Adjacency]:
         """Every edge kept."""
@@ -120,7 +130,44 @@ class SampledAdjacency:
         sampled_R = (pattern.row_sums(keep_E) - 1).clamp(min=1)
         scale_E = (kept_n[: pattern.num_rows] / sampled_R)[pattern.rows]
         weight_E = _symmetric(pattern, keep_E * scale_E, kept_n, self.self_loop_weight)
-        return [SparseMatrix(layer, weight_E[: layer.num_entries]) for layer in self.patterns]
+        return layered(self.patterns, weight_E)
+
+    def part(self, part: Part) -> PartAdjacency:
+        """What the first seeds need of these matrices."""
+        ends, within = part.sample.hop_ends, part.sample
+        pattern = _with_self_loops(within.indptr, within.indices, ends[-1], self.patterns[0].device)
+        whole_indptr = self.patterns[0].indptr.cpu().numpy()
+        rows = part.nodes[: len(within.indptr) - 1]
+        entries = np.empty(pattern.num_entries, np.int64)
+        looped = pattern.indptr[:-1].cpu().numpy()
+        others = np.ones(len(entries), bool)
+        others[looped] = False
+        entries[looped] = whole_indptr[rows]
+        # A row's self-loop stands before its entries.
+        entries[others] = part.entries + np.repeat(rows + 1, np.diff(within.indptr))
+        return PartAdjacency(heads(pattern, ends), torch.from_numpy(entries).to(pattern.device))
+
+
+@dataclass(frozen=True)
+class PartAdjacency:
+    """Where the matrices of a part are in those of the whole sample: ``entries`` [E] of the first layer's."""
+
+    patterns: list[Pattern]
+    entries: Tensor
+
+    def of(self, layers: Sequence[Adjacency]) -> list[Adjacency]:
+        """The part of the whole sample's layers, one dropped graph or another."""
+        return layered(self.patterns, layers[0].values[self.entries])
+
+
+def heads(pattern: Pattern, hop_ends: Sequence[int]) -> list[Pattern]:
+    """One pattern a layer: layer l computes the nodes within L−1−l hops of the seeds from those within L−l."""
+    return [pattern.head(rows, columns) for rows, columns in zip(hop_ends[-2::-1], hop_ends[:0:-1], strict=True)]
+
+
+def layered(patterns: Sequence[Pattern], weight_E: Tensor) -> list[Adjacency]:
+    """The layers' matrices, whose weights are those of the first, as far as they go."""
+    return [SparseMatrix(layer, weight_E[: layer.num_entries]) for layer in patterns]
 
 
 def _with_self_loops(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from preprocessing.array_types import Int64Array
 from preprocessing.bundle import Bundle, Topology
 from preprocessing.locality import inverse, near_order, reordered
-from trainer.adjacency import Adjacency, SampledAdjacency
+from trainer.adjacency import Adjacency, PartAdjacency, SampledAdjacency
 from trainer.anchors import Anchors
 from trainer.augment import View, two_views
 from trainer.centrality import drop_factors
@@ -28,6 +29,7 @@ from trainer.encoders import training_aggregator
 from trainer.features import Features, FeatureStore
 from trainer.mean_adjacency import MeanSampledAdjacency
 from trainer.objectives import AnchorSet, Step
+from trainer.part import part_of
 from trainer.randomness import Draw, Purpose
 from trainer.relations import view_topologies
 from trainer.sampler import NeighborSampler, NumbaSampler, Sample
@@ -37,6 +39,8 @@ __all__ = ["AUTO_FULL_NODES", "FullBatch", "MiniBatch", "Steps", "batch_mode", "
 
 AUTO_FULL_NODES = 100_000
 DEFAULT_FAN_OUT = 10
+FEWEST_ROWS = 2
+"""BatchNorm's statistics need as many."""
 
 
 class Steps(Protocol):
@@ -57,10 +61,12 @@ def batch_mode(settings: BatchSettings, num_nodes: int) -> str:
     return "full" if num_nodes <= AUTO_FULL_NODES else "mini"
 
 
-def queries_of(order_N: Int64Array, number: int, size: int, world_size: int) -> list[Int64Array]:
-    """Every worker's queries in step ``number``: at most ``size`` each, perhaps none in an epoch's last step."""
-    together = order_N[number * size * world_size : (number + 1) * size * world_size]
-    return np.array_split(together, world_size)
+def queries_of(order_N: Int64Array, number: int, num_steps: int, world_size: int) -> list[Int64Array]:
+    """Every worker's queries in step ``number`` of ``num_steps``. All batches of an epoch are of one size, give or
+    take one: a last batch of few queries would weigh them more and have poor statistics.
+    """
+    ends = len(order_N) * np.arange(number * world_size, (number + 1) * world_size + 1) // (num_steps * world_size)
+    return [order_N[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 class FullBatch:
@@ -101,8 +107,10 @@ class FullBatch:
     def step(self, epoch: int, number: int) -> Step:
         """Views and anchors are the same on every worker."""
         draw = Draw(self._settings.run.seed, epoch, number)
+        views = self._views(draw)
         return Step(
-            views=self._views(draw),
+            views=views,
+            query_views=views,
             queries=self._queries,
             num_queries=self._num_nodes,
             draw=draw,
@@ -194,8 +202,10 @@ class MiniBatch:
             seeds, anchors = _seeds(queries), None
         else:
             seeds, anchors = self._with_anchors(self._anchors, queries, together, shared)
+        views, query_views = self._views(seeds, max(len(queries), FEWEST_ROWS), shared, own)
         return Step(
-            views=self._views(seeds, shared, own),
+            views=views,
+            query_views=query_views,
             queries=slice(0, len(queries)),
             num_queries=len(together),
             draw=own,
@@ -207,21 +217,32 @@ class MiniBatch:
         if self._order is None or self._order[0] != epoch:
             order_N = Draw(self._settings.run.seed, epoch).numpy(Purpose.QUERY_ORDER).permutation(self._num_nodes)
             self._order = epoch, order_N
-        return queries_of(self._order[1], number, self._settings.batch.size, self._world_size)
+        return queries_of(self._order[1], number, self.num_steps, self._world_size)
 
-    def _views(self, seeds: Int64Array, shared: Draw, own: Draw) -> Sequence[View]:
-        """Two dropped views of one sampled neighbourhood, or a sampled neighbourhood of each relation."""
+    def _views(self, seeds: Int64Array, asked: int, shared: Draw, own: Draw) -> tuple[Sequence[View], Sequence[View]]:
+        """Two dropped views of one sampled neighbourhood, or a sampled neighbourhood of each relation; and what the
+        first ``asked`` seeds need of them.
+        """
         samples = [
             self._sampler.sample(topology, seeds, self._fan_out, own.number(Purpose.NEIGHBORS))
             for topology in self._topologies
         ]
         sampled = [self._sampled(*pair) for pair in zip(self._topologies, samples, strict=True)]
         if self._settings.views == "relations":
-            return [View(features, adjacency.normalized()) for features, adjacency in sampled]
-        ((features, adjacency),), (sample,) = sampled, samples
-        factors = None if self._factors is None else self._factors.of(sample.nodes)
-        augment = self._settings.augment
-        return two_views(features, adjacency.dropped, augment, shared, own, self._device, factors)
+            views: Sequence[View] = [View(features, adjacency.normalized()) for features, adjacency in sampled]
+        else:
+            ((features, adjacency),), (sample,) = sampled, samples
+            factors = None if self._factors is None else self._factors.of(sample.nodes)
+            augment = self._settings.augment
+            views = two_views(features, adjacency.dropped, augment, shared, own, self._device, factors)
+        if asked >= len(seeds):
+            return views, views
+        parts = [self._part(sample, adjacency, asked) for sample, (_, adjacency) in zip(samples, sampled, strict=True)]
+        return views, [part.of(view) for part, view in zip(itertools.cycle(parts), views, strict=False)]
+
+    def _part(self, sample: Sample, adjacency: SampledAdjacency | MeanSampledAdjacency, seeds: int) -> _PartOfView:
+        part = part_of(sample, seeds)
+        return _PartOfView(torch.from_numpy(part.nodes).to(self._device), adjacency.part(part))
 
     def _sampled(self, topology: Topology, sample: Sample) -> tuple[Features, SampledAdjacency | MeanSampledAdjacency]:
         degree_n = topology.indptr[sample.nodes + 1] - topology.indptr[sample.nodes]
@@ -244,9 +265,18 @@ class MiniBatch:
         )
 
 
+@dataclass(frozen=True)
+class _PartOfView:
+    nodes_m: Tensor
+    adjacency: PartAdjacency
+
+    def of(self, view: View) -> View:
+        return View(view.features.take(self.nodes_m), self.adjacency.of(view.adjacencies))
+
+
 def _seeds(queries: Int64Array, *anchors: Int64Array) -> Int64Array:
-    """Queries, then the anchors not among them; BatchNorm's statistics need two rows, if of nodes 0 and 1."""
-    spare = np.arange(2 if sum(map(len, (queries, *anchors))) < 2 else 0)
+    """Queries, then the anchors not among them; for want of others, nodes 0 and 1."""
+    spare = np.arange(FEWEST_ROWS if sum(map(len, (queries, *anchors))) < FEWEST_ROWS else 0)
     return np.concatenate([queries, np.setdiff1d(np.concatenate([*anchors, spare]), queries)])
 
 

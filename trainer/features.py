@@ -65,6 +65,12 @@ class Features:
         matrix = self.matrix
         return replace(self, matrix=matrix[:rows] if isinstance(matrix, Tensor) else matrix.head(rows))
 
+    def take(self, row_R: Tensor) -> Features:
+        """Some nodes, [R, F], in the order given."""
+        assert not self.mixes
+        matrix = self.matrix
+        return replace(self, matrix=matrix[row_R] if isinstance(matrix, Tensor) else matrix.take(row_R))
+
     def __matmul__(self, weight_FD: Tensor) -> Tensor:
         scaled_FD = weight_FD if self.scale_F is None else self.scale_F[:, None] * weight_FD
         if isinstance(self.matrix, Tensor):

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from preprocessing.bundle import Topology
-from trainer.adjacency import Adjacency, drawn
+from trainer.adjacency import Adjacency, PartAdjacency, drawn, heads, layered
+from trainer.part import Part
 from trainer.sampler import Sample
 from trainer.sparse import Pattern, SparseMatrix
 
@@ -66,12 +67,11 @@ class MeanSampledAdjacency:
         ends = sample.hop_ends
         pattern = _pattern(sample.indptr, sample.indices, ends[-1], device)
         self.degree_R = torch.from_numpy(degree_n[: pattern.num_rows].astype(np.int64)).to(pattern.device)
-        # Layer l computes the nodes within L-1-l hops of the seeds from those within L-l.
-        self.patterns = [pattern.head(rows, columns) for rows, columns in zip(ends[-2::-1], ends[:0:-1], strict=True)]
+        self.patterns = heads(pattern, ends)
 
     def normalized(self) -> list[Adjacency]:
         """Every sampled edge kept."""
-        return self._layers(_means(self.patterns[0], _all_kept(self.patterns[0])))
+        return layered(self.patterns, _means(self.patterns[0], _all_kept(self.patterns[0])))
 
     def dropped(self, probability: float | Tensor, generator: torch.Generator) -> list[Adjacency]:
         """One dropped graph seen by every layer; compare ``MeanGraphAdjacency.dropped``."""
@@ -79,10 +79,13 @@ class MeanSampledAdjacency:
         mean_E = _means(pattern, drawn(pattern, probability, generator))
         lost_R = probability[: pattern.num_rows] if isinstance(probability, Tensor) else probability
         scale_R = (1 - lost_R**self.degree_R) / (1 - lost_R ** pattern.indptr.diff())
-        return self._layers(mean_E * scale_R.to(torch.float32)[pattern.rows])
+        return layered(self.patterns, mean_E * scale_R.to(torch.float32)[pattern.rows])
 
-    def _layers(self, weight_E: Tensor) -> list[Adjacency]:
-        return [SparseMatrix(layer, weight_E[: layer.num_entries]) for layer in self.patterns]
+    def part(self, part: Part) -> PartAdjacency:
+        """What the first seeds need of these matrices."""
+        within, device = part.sample, self.patterns[0].device
+        pattern = _pattern(within.indptr, within.indices, within.hop_ends[-1], device)
+        return PartAdjacency(heads(pattern, within.hop_ends), torch.from_numpy(part.entries).to(device))
 
 
 def _pattern(

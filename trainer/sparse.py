@@ -92,6 +92,16 @@ class SparseMatrix:
         pattern = self.pattern.head(rows, self.pattern.num_columns)
         return SparseMatrix(pattern, self.values[: pattern.num_entries])
 
+    def take(self, row_R: Tensor) -> SparseMatrix:
+        """Some rows, in the order given."""
+        indptr = self.pattern.indptr
+        starts, lengths = indptr[row_R], indptr[row_R + 1] - indptr[row_R]
+        taken = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        places = torch.arange(int(taken[-1]), device=self.pattern.device)
+        entries = places + torch.repeat_interleave(starts - taken[:-1], lengths, output_size=len(places))
+        pattern = Pattern(taken, self.pattern.indices[entries], self.pattern.num_columns)
+        return SparseMatrix(pattern, self.values[entries])
+
     @cached_property
     def transposed(self) -> SparseMatrix:
         """The C×R matrix, computed at the first call."""

@@ -21,10 +21,12 @@ CPU = torch.device("cpu")
 def test_every_node_is_a_query_once_an_epoch_over_all_workers(nodes: int, size: int, workers: int) -> None:
     order = np.random.default_rng(nodes).permutation(nodes)
     steps = -(-nodes // (size * workers))
-    shares = [queries_of(order, number, size, workers) for number in range(steps)]
+    shares = [queries_of(order, number, steps, workers) for number in range(steps)]
     assert all(len(parts) == workers for parts in shares)
     assert sorted(np.concatenate([part for parts in shares for part in parts])) == list(range(nodes))
     assert all(len(part) <= size for parts in shares for part in parts)
+    sizes = {len(part) for parts in shares for part in parts}
+    assert max(sizes) - min(sizes) <= 1
     # No step is without a query, and none is left over.
     assert all(any(map(len, parts)) for parts in shares)
 

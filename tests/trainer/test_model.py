@@ -183,6 +183,28 @@ def test_small_batches_of_full_fan_out_give_the_full_batchs_outputs_in_eval_mode
                 torch.testing.assert_close(got, expected[queries], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("fan_out", [[-1, -1], [2, 3]], ids=str)
+@pytest.mark.parametrize("encoder", ENCODERS, ids=str)
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_the_queries_part_of_a_view_gives_what_the_whole_gives_them(
+    tmp_path: Path, kind: str, encoder: dict, fan_out: list[int]
+) -> None:
+    """Of the same dropped edges and columns, and with nothing that the queries do not hear of."""
+    features = np.random.default_rng(1).normal(size=(60, 12)).astype(np.float32)
+    if kind == "sparse":
+        features[np.random.default_rng(2).random(features.shape) < 0.8] = 0
+    bundle = make_bundle(tmp_path, nodes=60, edges=90, features=features)
+    chosen = settings(batch={"mode": "mini", "size": 5, "fan_out": fan_out}, encoder=encoder)
+    source = MiniBatch(bundle, load_features(bundle, chosen.features), chosen, device=CPU)
+    model = model_for(bundle, chosen).eval()
+    step = source.step(0, 0)
+    for view, part in zip(step.views, step.query_views, strict=True):
+        whole = model.online(view.features, view.adjacencies)
+        torch.testing.assert_close(model.online(part.features, part.adjacencies), whole[step.queries])
+        assert part.features.shape[0] < view.features.shape[0]
+        assert part.features.shape[0] == part.adjacencies[0].shape[1]
+
+
 def test_views_have_self_loops_of_training_and_embeddings_their_own(bundle: Bundle) -> None:
     chosen = no_dropping(encoder={"layers": [8], "self_loop_weight": 4.0, "embedding_self_loop_weight": 16.0})
     store = load_features(bundle, chosen.features)
@@ -214,9 +236,9 @@ def test_mini_batch_shares_sum_to_the_loss_of_their_nodes(bundle: Bundle) -> Non
 def test_a_worker_without_queries_takes_part_with_zero_gradients(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path, nodes=9, edges=6)
     chosen = settings(batch={"mode": "mini", "size": 4, "fan_out": [2, 2]})
-    source = MiniBatch(bundle, load_features(bundle, chosen.features), chosen, rank=1, world_size=2, device=CPU)
+    source = MiniBatch(bundle, load_features(bundle, chosen.features), chosen, rank=0, world_size=10, device=CPU)
     model = model_for(bundle, chosen)
-    step = source.step(0, 1)
+    step = source.step(0, 0)
     loss = model(step)[0]
     loss.backward()
     assert step.queries == slice(0, 0)

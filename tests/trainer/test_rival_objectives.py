@@ -206,7 +206,7 @@ def test_shares_of_a_full_batch_sum_to_the_whole_loss_and_gradient(bundle: Bundl
 def test_a_worker_without_queries_takes_part_with_zero_gradients(tmp_path: Path, objective: str) -> None:
     bundle = make_bundle(tmp_path, nodes=9, edges=6)
     chosen = settings(objective, batch={"mode": "mini", "size": 4, "fan_out": [2, 2]})
-    step, model = step_of(bundle, chosen, 1, 2, number=1), new_objective(12, chosen)
+    step, model = step_of(bundle, chosen, 0, 10), new_objective(12, chosen)
     assert step.queries == slice(0, 0)
     losses = model(step)
     losses[0].backward()

@@ -38,13 +38,15 @@ class AnchorSet:
 class Step:
     """One training step of one worker.
 
-    ``queries`` is a run of positions among the encoder's output rows, perhaps empty; ``num_queries`` counts all
-    workers' queries: the loss is a mean over them. The output rows are all nodes in full batch, and in mini-batch the
-    worker's queries with whatever anchors there are. ``draw`` is where the objective's own randomness comes from.
-    ``anchors`` is None for an objective that compares with none.
+    ``views`` are of all that the step is about: all nodes in full batch, in mini-batch the worker's queries and then
+    whatever anchors there are. ``query_views`` are the same views as far as the queries need them. ``queries`` is a run
+    of positions, perhaps empty, among an encoder's output rows for either; ``num_queries`` counts all workers'
+    queries: the loss is a mean over them. ``draw`` is where the objective's own randomness comes from. ``anchors`` is
+    None for an objective that compares with none.
     """
 
     views: Sequence[View]
+    query_views: Sequence[View]
     queries: slice
     num_queries: int
     draw: Draw
@@ -71,8 +73,8 @@ class Objective(nn.Module, ABC):
         self.online = online
 
     def embeddings(self, step: Step) -> list[Tensor]:
-        """The online encoder's output for every view, [n, D] each."""
-        return encoded(self.online, step)
+        """The online encoder's output for what the queries need of every view, [n, D] each."""
+        return encoded(self.online, step.query_views)
 
     @abstractmethod
     def forward(self, step: Step) -> Tensor:
@@ -82,6 +84,6 @@ class Objective(nn.Module, ABC):
         """What follows the optimizer's step: nothing, for an objective without a target network."""
 
 
-def encoded(encoder: Encoder | RelationEncoders, step: Step) -> list[Tensor]:
+def encoded(encoder: Encoder | RelationEncoders, views: Sequence[View]) -> list[Tensor]:
     """An encoder's output for every view, [n, D] each; where every relation has its encoder, by the view's own."""
-    return [encoder.relation(i)(view.features, view.adjacencies) for i, view in enumerate(step.views)]
+    return [encoder.relation(i)(view.features, view.adjacencies) for i, view in enumerate(views)]

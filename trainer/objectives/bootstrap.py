@@ -33,7 +33,7 @@ class BootstrapObjective(Objective):
     @torch.no_grad()
     def targets(self, step: Step) -> list[Tensor]:
         """h of every view's nodes, [n, D] each, of length 1, without gradient."""
-        return [unit_rows(hidden_nD) for hidden_nD in encoded(self.target, step)]
+        return [unit_rows(hidden_nD) for hidden_nD in encoded(self.target, step.views)]
 
     @torch.no_grad()
     def update_target(self, decay: float) -> None:
