@@ -34,7 +34,7 @@ RMAT = (0.57, 0.19, 0.19)
 """Probabilities of the quadrants a, b and c; d is the rest."""
 TAIL = 0.5
 """Rank r of m has propensity r^-TAIL: the tail of the degrees falls off as degree^-(1 + 1/TAIL)."""
-CLASSES, DIMENSIONS = 10, 8
+CLASSES = 10
 
 
 class _Spec(Settings):
@@ -67,8 +67,8 @@ def generate(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     """Stage ``generate``: ``{"out": PATH, "settings": GenerateSettings}``.
 
     Writes ``edges/part-….parquet`` (``source``, ``target``, int64) and for blocks ``nodes/part-….parquet`` (``id``,
-    ``features`` [8] float32, ``label``); repeats and self-loops are left in, as real tables have them. A killed run
-    goes on from its parts. ``UsageError`` when ``out`` exists.
+    ``features`` [dimensions] float32, ``label``); repeats and self-loops are left in, as real tables have them. A
+    killed run goes on from its parts. ``UsageError`` when ``out`` exists.
     """
     request = _Spec.model_validate(spec)
     settings = request.settings
@@ -104,17 +104,18 @@ def _edges(settings: GenerateSettings, ids: Ids, number: int, count: int) -> Int
 
 
 def _write_nodes(folder: Path, settings: GenerateSettings, ids: Ids, emitter: Emitter) -> None:
-    """Ids, eight numbers about the centre of the node's class, and the class: its community modulo ten."""
+    """Ids, numbers about the centre of the node's class, and the class: its community modulo ten."""
     folder.mkdir(exist_ok=True)
-    centers = np.random.default_rng([settings.seed, 2]).normal(size=(CLASSES, DIMENSIONS))
-    for number, (first, end) in enumerate(part_ranges(settings.nodes, BLOCK)):
+    columns = settings.dimensions
+    centers = np.random.default_rng([settings.seed, 2]).normal(size=(CLASSES, columns))
+    for number, (first, end) in enumerate(part_ranges(settings.nodes, max(1, BLOCK * 8 // max(8, columns)))):
         if not (folder / part_name(number)).exists():
             nodes = np.arange(first, end)
             labels = (nodes // settings.community_size) % CLASSES
-            noise = np.random.default_rng([settings.seed, 3, number]).normal(size=(end - first, DIMENSIONS))
+            noise = np.random.default_rng([settings.seed, 3, number]).normal(size=(end - first, columns))
             features = (centers[labels] + 2 * noise).astype(np.float32)
-            columns = {"id": _named(ids, nodes), "features": fixed_lists(features), "label": labels}
-            write_part(folder, number, pa.table(columns))
+            table = {"id": _named(ids, nodes), "features": fixed_lists(features), "label": labels}
+            write_part(folder, number, pa.table(table))
         emitter.progress(end, settings.nodes, "nodes")
 
 

@@ -268,3 +268,4 @@ class GenerateSettings(Settings):
     seed: int = Field(0, ge=0, le=2**63 - 1)
     community_size: int = Field(1_000, ge=2, description="Nodes a community (blocks).")
     mixing: float = Field(0.2, ge=0, le=1, description="Share of edges that ignore communities (blocks).")
+    dimensions: int = Field(8, ge=1, le=65_536, description="Feature columns (blocks).")
