@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from trainer.settings.evaluation import EvaluateSettings, LinkSettings
 from trainer.settings.presets import PRESETS, overlay, resolve_preset
+from trainer.settings.samplers import SAMPLER_SOURCES, SamplerKind
 from trainer.settings.training import (
     AnchorSettings,
     AugmentSettings,
@@ -23,6 +24,7 @@ from trainer.settings.training import (
 
 __all__ = [
     "PRESETS",
+    "SAMPLER_SOURCES",
     "AnchorSettings",
     "AugmentSettings",
     "BatchSettings",
@@ -33,6 +35,7 @@ __all__ = [
     "LossSettings",
     "OptimizerSettings",
     "RunSettings",
+    "SamplerKind",
     "StopSettings",
     "TrainSettings",
     "ViewKind",
