@@ -189,8 +189,9 @@ class MiniBatch:
 
     @property
     def num_steps(self) -> int:
-        """Enough for every node to be a query once."""
-        return -(-self._num_nodes // (self._settings.batch.size * self._world_size))
+        """Enough for every node to be a query once, and a multiple of those that are accumulated."""
+        accumulate = self._settings.optimizer.accumulate
+        return -(-self._num_nodes // (self._settings.batch.size * self._world_size * accumulate)) * accumulate
 
     def step(self, epoch: int, number: int) -> Step:
         """Columns and global anchors are the same on every worker; neighbours and edges are each worker's own."""
@@ -293,13 +294,13 @@ class _Positions:
         return positions
 
 
-def prefetched(steps: Steps, first_epoch: int, epochs: int) -> Iterator[tuple[int, int, Step]]:
-    """(epoch, number, step) to the end of the run; a thread makes each while the one before it trains."""
-    places = itertools.product(range(first_epoch, epochs), range(steps.num_steps))
+def prefetched(steps: Steps, first: int, end: int) -> Iterator[tuple[int, Step]]:
+    """The run's steps from number ``first`` to before ``end``; a thread makes each while the one before it trains."""
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
-        coming = [(place, thread.submit(steps.step, *place)) for place in itertools.islice(places, 1)]
-        while coming:
-            place, future = coming.pop()
-            step = future.result()
-            coming = [(following, thread.submit(steps.step, *following)) for following in itertools.islice(places, 1)]
-            yield *place, step
+        coming = None if first >= end else thread.submit(steps.step, *divmod(first, steps.num_steps))
+        for number in range(first, end):
+            assert coming is not None
+            step = coming.result()
+            if number + 1 < end:
+                coming = thread.submit(steps.step, *divmod(number + 1, steps.num_steps))
+            yield number, step

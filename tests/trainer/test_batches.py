@@ -110,9 +110,12 @@ def test_a_mini_batch_finds_its_anchors_among_its_seeds(tmp_path: Path) -> None:
 
 def test_prefetching_yields_every_step_in_order(tmp_path: Path) -> None:
     steps = source(tmp_path, "mini")
-    places = [(epoch, number) for epoch, number, _ in prefetched(steps, 1, 3)]
-    assert places == [(epoch, number) for epoch in (1, 2) for number in range(steps.num_steps)]
-    assert list(prefetched(steps, 3, 3)) == []
+    first, end = steps.num_steps + 1, 3 * steps.num_steps
+    got = list(prefetched(steps, first, end))
+    assert [number for number, _ in got] == list(range(first, end))
+    for number, step in got:
+        assert step.draw == steps.step(*divmod(number, steps.num_steps)).draw
+    assert list(prefetched(steps, end, end)) == []
 
 
 def test_anchors_are_distinct_and_follow_the_degree_weights(tmp_path: Path) -> None:
