@@ -141,10 +141,10 @@ class _QueryAnchors:
         self._anchors = Anchors(bundle, settings.anchors)
         self._device = device
         self._rank = inverse(order)
-        nodes = order[queries]
-        self._locals_QK = torch.from_numpy(self._rank[self._anchors.locals_NK[nodes]]).to(device)
-        self._valid_QK = torch.from_numpy(self._anchors.valid_NK[nodes]).to(device)
-        self._num_local = int(self._anchors.valid_NK.any(axis=1).sum())
+        locals_NK, valid_NK = self._anchors.locals_of(order)
+        self._locals_QK = torch.from_numpy(self._rank[locals_NK[queries]]).to(device)
+        self._valid_QK = torch.from_numpy(valid_NK[queries]).to(device)
+        self._num_local = int(valid_NK.any(axis=1).sum())
 
     def of(self, draw: Draw) -> AnchorSet:
         """Those of a step."""
@@ -255,14 +255,14 @@ class MiniBatch:
     ) -> tuple[Int64Array, AnchorSet]:
         """The seeds, and where among them the queries' anchors are; ``together`` are all workers' queries."""
         anchors_G = stored.draw_global(draw)
-        locals_QK, valid_QK = stored.locals_NK[queries], stored.valid_NK[queries]
+        locals_QK, valid_QK = stored.locals_of(queries)
         seeds = _seeds(queries, anchors_G, locals_QK[valid_QK])
         position = _Positions(seeds)
         return seeds, AnchorSet(
             anchors_G=torch.from_numpy(position(anchors_G)).to(self._device),
             locals_QK=torch.from_numpy(np.where(valid_QK, position(locals_QK), 0)).to(self._device),
             valid_QK=torch.from_numpy(valid_QK).to(self._device),
-            num_local=int(stored.valid_NK[together].any(axis=1).sum()),
+            num_local=int(stored.locals_of(together)[1].any(axis=1).sum()),
         )
 
 
