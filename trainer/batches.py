@@ -142,10 +142,10 @@ class _QueryAnchors:
         self._anchors = Anchors(bundle, settings.anchors)
         self._device = device
         self._rank = inverse(order)
-        nodes = order[queries]
-        self._locals_QK = torch.from_numpy(self._rank[self._anchors.locals_NK[nodes]]).to(device)
-        self._valid_QK = torch.from_numpy(self._anchors.valid_NK[nodes]).to(device)
-        self._num_local = int(self._anchors.valid_NK.any(axis=1).sum())
+        locals_NK, valid_NK = self._anchors.locals_of(order)
+        self._locals_QK = torch.from_numpy(self._rank[locals_NK[queries]]).to(device)
+        self._valid_QK = torch.from_numpy(valid_NK[queries]).to(device)
+        self._num_local = int(valid_NK.any(axis=1).sum())
 
     def of(self, draw: Draw) -> AnchorSet:
         """Those of a step."""
@@ -190,8 +190,9 @@ class MiniBatch:
 
     @property
     def num_steps(self) -> int:
-        """Enough for every node to be a query once."""
-        return -(-self._num_nodes // (self._settings.batch.size * self._world_size))
+        """Enough for every node to be a query once, and a multiple of those that are accumulated."""
+        accumulate = self._settings.optimizer.accumulate
+        return -(-self._num_nodes // (self._settings.batch.size * self._world_size * accumulate)) * accumulate
 
     def step(self, epoch: int, number: int) -> Step:
         """Columns and global anchors are the same on every worker; neighbours and edges are each worker's own."""
@@ -256,14 +257,14 @@ class MiniBatch:
     ) -> tuple[Int64Array, AnchorSet]:
         """The seeds, and where among them the queries' anchors are; ``together`` are all workers' queries."""
         anchors_G = stored.draw_global(draw)
-        locals_QK, valid_QK = stored.locals_NK[queries], stored.valid_NK[queries]
+        locals_QK, valid_QK = stored.locals_of(queries)
         seeds = _seeds(queries, anchors_G, locals_QK[valid_QK])
         position = _Positions(seeds)
         return seeds, AnchorSet(
             anchors_G=torch.from_numpy(position(anchors_G)).to(self._device),
             locals_QK=torch.from_numpy(np.where(valid_QK, position(locals_QK), 0)).to(self._device),
             valid_QK=torch.from_numpy(valid_QK).to(self._device),
-            num_local=int(stored.valid_NK[together].any(axis=1).sum()),
+            num_local=int(stored.locals_of(together)[1].any(axis=1).sum()),
         )
 
 
@@ -295,8 +296,10 @@ class _Positions:
         return positions
 
 
-def prefetched(steps: Steps, first_epoch: int, epochs: int, threads: int = 1) -> Iterator[tuple[int, int, Step]]:
-    """(epoch, number, step) to the end of the run; threads make the next ones while a step trains, one each."""
-    places = itertools.product(range(first_epoch, epochs), range(steps.num_steps))
-    for place, step in in_order(lambda place: steps.step(*place), places, threads=threads, waiting=threads):
-        yield *place, step
+def prefetched(steps: Steps, first: int, end: int, threads: int = 1) -> Iterator[tuple[int, Step]]:
+    """The run's steps from number ``first`` to before ``end``; threads make the next ones while a step trains, one
+    each.
+    """
+    yield from in_order(
+        lambda number: steps.step(*divmod(number, steps.num_steps)), range(first, end), threads=threads, waiting=threads
+    )
