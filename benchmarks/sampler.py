@@ -4,9 +4,10 @@ Both have the same R-MAT graph (nodes without an edge left out), the same batche
 hand over sampled subgraphs without features. The peer runs as a process of its own, with whichever of pyg-lib and
 torch-sparse its Python has (PyG prefers pyg-lib), and counts with its best number of workers; ours with ``--threads``.
 
-The floor is what a thread needs for the reads that cannot be had from a cache: one a node expanded (where its row is)
-and one an arc drawn (whom it hears), times what a read at random of the graph's ``indices`` takes where many of them
-are under way at once. Drawing, and numbering nodes in a table that a core's own cache holds, come on top.
+The floor is what a thread needs for the cache lines of the graph: one a node expanded (where its row is) and one an arc
+drawn (whom it hears), or all lines of its row where that is fewer; each as long as a read at random of ``indices``
+takes where many are under way at once. Drawing, and numbering nodes in a table that a core's own cache holds, come on
+top; lines that another batch left in the shared cache come off.
 
     python benchmarks/sampler.py [--quick] [--peer-python PATH] [--threads 2] [--memory]
 
@@ -41,7 +42,7 @@ from trainer.sampler import NumbaSampler, Sample
 
 Batches = list[npt.NDArray[np.int64]]
 
-FAN_OUT, BATCH, DEGREE = [10, 10], 1024, 16
+FAN_OUT, BATCH, DEGREE, LINE = [10, 10], 1024, 16, 64
 WORKERS = [0, 1, 2, 3, 4]
 EPOCHS, SLICE = 200, 8
 """Of the memory's test: epochs, and batches in each."""
@@ -159,17 +160,21 @@ def speed(topology: Topology, seeds: npt.NDArray[np.int64], scratch: Path, argum
 
 def tell_floor(topology: Topology, batches: Batches) -> None:
     """What the reads of the graph alone would take a thread."""
-    made = [sampling(topology)(numbered) for numbered in enumerate(batches)]
-    reads = sum(len(one.indptr) - 1 + len(one.indices) for one in made) / sum(map(len, batches))
+    lines, degrees = 0, topology.degrees()
+    for one in (sampling(topology)(numbered) for numbered in enumerate(batches)):
+        drawn = np.diff(one.indptr)
+        row_lines = degrees[one.nodes[: len(drawn)]] * topology.indices.itemsize // LINE + 1
+        lines += len(drawn) + int(np.minimum(drawn, row_lines).sum())
+    reads = lines / sum(map(len, batches))
     arcs = np.random.default_rng(1).integers(0, topology.num_arcs, 2_000_000)
-    seconds = []
-    for _ in range(3):
+    out, seconds = np.empty(len(arcs), topology.indices.dtype), []
+    for _ in range(5):
         began = time.perf_counter()
-        topology.indices.take(arcs)
+        topology.indices.take(arcs, out=out, mode="clip")
         seconds.append(time.perf_counter() - began)
     read_ns = 1e9 * min(seconds) / len(arcs)
     rate = 1e9 / (reads * read_ns)
-    print(f"floor: {reads:.1f} reads a seed, {read_ns:.1f} ns each: {rate:,.0f} seeds/s a thread", flush=True)
+    print(f"floor: {reads:.1f} lines a seed, {read_ns:.1f} ns each: {rate:,.0f} seeds/s a thread", flush=True)
 
 
 def peers(topology: Topology, seeds: npt.NDArray[np.int64], scratch: Path, arguments: argparse.Namespace) -> dict:
