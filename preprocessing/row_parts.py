@@ -15,6 +15,7 @@ from preprocessing.array_file import mapped_npy
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array
 from preprocessing.bundle import NEIGHBORS, SCORES
 from preprocessing.parts import fixed_lists, part_name
+from preprocessing.topology import index_dtype
 from preprocessing.workspace import Rows
 
 __all__ = ["count_marked", "read_rows", "rows_table", "write_matrices"]
@@ -36,7 +37,7 @@ def rows_table(first: int, rows: Rows, num_nodes: int, kept: BoolArray | None = 
     return pa.table(
         {
             "node": np.arange(first, first + len(rows.counts)),
-            "neighbors": fixed_lists(neighbors.astype(_row_dtype(num_nodes))),
+            "neighbors": fixed_lists(neighbors.astype(index_dtype(num_nodes))),
             "scores": fixed_lists(scores),
             "count": rows.counts,
             "exact": rows.exact,
@@ -75,16 +76,12 @@ def read_rows(part: Path, places: Int64Array) -> Rows:
 def write_matrices(directory: Path, ranges: Sequence[tuple[int, int]], top_k: int) -> None:
     """The parts' neighbours and scores once more, as matrices [N, K] that any row can be read from."""
     num_nodes = ranges[-1][1]
-    neighbors = mapped_npy(directory / NEIGHBORS, _row_dtype(num_nodes), (num_nodes, top_k))
+    neighbors = mapped_npy(directory / NEIGHBORS, index_dtype(num_nodes), (num_nodes, top_k))
     scores = mapped_npy(directory / SCORES, np.float32, (num_nodes, top_k))
     for number, (first, end) in enumerate(ranges):
         table = pq.read_table(directory / part_name(number), columns=["neighbors", "scores"])
         for name, matrix in (("neighbors", neighbors), ("scores", scores)):
             matrix[first:end] = table[name].combine_chunks().flatten().to_numpy().reshape(-1, top_k)
-
-
-def _row_dtype(num_nodes: int) -> type[np.signedinteger[Any]]:
-    return np.int32 if num_nodes < 2**31 else np.int64
 
 
 def count_marked(directory: Path, parts: int, column: str) -> int:

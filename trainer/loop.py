@@ -22,7 +22,7 @@ from trainer.checkpoint import Progress
 from trainer.features import load_features
 from trainer.memory import peak_bytes
 from trainer.objectives import Objective, Step, new_objective
-from trainer.schedules import ema_decay, learning_rate
+from trainer.schedules import ema_decay, learning_rate, lr_factor
 from trainer.settings import TrainSettings
 
 __all__ = ["Context", "Job", "run"]
@@ -111,6 +111,7 @@ class _Training:
         self.progress = progress.continued(steps.num_steps)
         self.total_steps = job.settings.run.epochs * steps.num_steps
         self.accumulate = job.settings.optimizer.accumulate
+        self.lr_factor = lr_factor(job.settings.optimizer, context.world_size * self.accumulate)
         self.report_every = -(-REPORT_STEPS // self.accumulate) * self.accumulate
         self.window = _Window()
         self.kept_at = time.monotonic()
@@ -148,12 +149,6 @@ class _Training:
             self.optimizer.zero_grad()
             self.model.update_target(ema_decay(settings.optimizer, done, self.total_steps))
         self.window.add(losses.detach(), step.num_queries)
-
-    @property
-    def lr_factor(self) -> float:
-        """What the learning rate is multiplied by for the batches that an optimizer step is made of."""
-        power = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}[self.job.settings.optimizer.lr_scaling]
-        return float((self.context.world_size * self.accumulate) ** power)
 
     def _report(self) -> None:
         """Metrics of the steps since the last report, over all workers; every worker calls this equally often.

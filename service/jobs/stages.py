@@ -85,7 +85,7 @@ def run_stage(stage: str, spec: Mapping[str, Any], on_event: Callable[[dict[str,
             # A signal that comes when the stage is done, or nearly, is for whatever its caller would do next.
             if interrupted and code <= 0:
                 code = Interrupted.exit_code
-                error = _interruption(interrupted[0])
+                error = Interrupted.by_signal(interrupted[0]).as_dict()
             return StageOutcome(code if code >= 0 else 1, last.get("summary"), error, _end_of(log))
 
 
@@ -119,11 +119,6 @@ def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _interruption(number: int) -> dict[str, Any]:
-    name = signal.Signals(number).name
-    return Interrupted(f"interrupted by {name}", remedy="run the same command again: it continues").as_dict()
 
 
 def _end_of(log: IO[bytes]) -> str:
