@@ -109,8 +109,10 @@ class _Training:
         self.job, self.context, self.steps = job, context, steps
         self.model, self.wrapped, self.optimizer = model, context.wrap(model), optimizer
         self.progress = progress.continued(steps.num_steps)
-        self.total_steps = job.settings.run.epochs * steps.num_steps
         self.accumulate = job.settings.optimizer.accumulate
+        self.total_steps = job.settings.run.epochs * steps.num_steps
+        if job.settings.run.max_steps is not None:
+            self.total_steps = min(self.total_steps, job.settings.run.max_steps * self.accumulate)
         self.lr_factor = lr_factor(job.settings.optimizer, context.world_size * self.accumulate)
         self.report_every = -(-REPORT_STEPS // self.accumulate) * self.accumulate
         self.window = _Window()
@@ -123,10 +125,13 @@ class _Training:
             self._train(done, step)
             self.progress = self.progress.advanced()
             epoch_ended = self.progress.batch == 0
-            if epoch_ended or self.progress.batch % self.report_every == 0:
+            cut_short = done + 1 == self.total_steps and self.progress.epoch < self.job.settings.run.epochs
+            if epoch_ended or cut_short or self.progress.batch % self.report_every == 0:
                 self._report()
                 if epoch_ended:
                     self._decide()
+                if cut_short:
+                    self.progress = replace(self.progress, stopped=True)
                 self._keep(epoch_ended=epoch_ended)
             emitter.progress(done + 1, done + 1 if self.progress.stopped else self.total_steps, "steps")
             if self.progress.stopped:
@@ -201,7 +206,7 @@ class _Training:
         if self.context.rank > 0:
             return
         run, epoch = self.job.settings.run, self.progress.epoch
-        last = epoch_ended and (epoch == run.epochs or self.progress.stopped)
+        last = self.progress.stopped or (epoch_ended and epoch == run.epochs)
         if run.snapshot_every is not None and epoch_ended and (last or epoch % run.snapshot_every == 0):
             checkpoint.save_snapshot(self.job.work, self.model.online, epoch)
         late = time.monotonic() - self.kept_at >= 60 * run.checkpoint_minutes

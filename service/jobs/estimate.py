@@ -84,7 +84,11 @@ def _train(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
     spmm = size.arcs * sum(widths)
     comparisons = size.nodes * _compared(spec, size.nodes if full else spec["batch"]["size"]) * dim
-    operations = run["epochs"] * 2 * (7 * (products + spmm) + 6 * comparisons)
+    epochs = run["epochs"]
+    if run["max_steps"] is not None:
+        queries = size.nodes if full else spec["batch"]["size"] * max(run["num_workers"], 1)
+        epochs = min(epochs, run["max_steps"] * spec["optimizer"]["accumulate"] * queries / size.nodes)
+    operations = epochs * 2 * (7 * (products + spmm) + 6 * comparisons)
     activations = 4 * held * (12 * sum(widths) + 2 * spec["encoder"]["predictor_hidden"])
     similarities = 8 * held * spec["anchors"]["num_global"] if spec["objective"] == "rgrl" else 0
     return size.bytes + activations + similarities, 9 * size.nodes * dim, operations / (FLOPS_PER_CORE * cores)

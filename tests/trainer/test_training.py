@@ -136,6 +136,38 @@ def test_the_learning_rate_grows_as_told_with_the_batches_of_a_step(
     assert [line["values"]["lr"] for line in recorder.of("metrics")] == pytest.approx([factor * 1e-3])
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_max_steps_end_a_run_inside_an_epoch_with_what_it_had_learnt_by_then(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accumulate: int
+) -> None:
+    """Six batches an epoch."""
+    parts = {"batch": {"mode": "mini", "size": 7, "fan_out": [3, 3]}, "optimizer": {"accumulate": accumulate}}
+    cut = train(bundle, tmp_path / "cut", **parts, run={"epochs": 3, "max_steps": 8 // accumulate})
+    ended = checkpoint.progress_of(checkpoint.newest(tmp_path / "cut", "print"))
+    assert (ended.epoch, ended.batch, ended.steps, ended.stopped) == (1, 2, 8, True)
+    assert [point["step"] for point in curve.read(tmp_path / "cut")] == [6, 8]
+    seen: dict[int, dict[str, torch.Tensor]] = {}
+    save = checkpoint.save
+
+    def keep_a_copy(work: Path, model: Any, optimizer: Any, progress: checkpoint.Progress, fingerprint: str) -> Path:
+        made = save(work, model, optimizer, progress, fingerprint)
+        seen[progress.steps] = load_file(made / "model.safetensors") | load_file(made / "optimizer.safetensors")
+        return made
+
+    monkeypatch.setattr(loop, "REPORT_STEPS", 2)
+    monkeypatch.setattr(checkpoint, "save", keep_a_copy)
+    train(bundle, tmp_path / "straight", **parts, run={"epochs": 3, "checkpoint_minutes": 0})
+    assert equal(seen[8], cut)
+    assert not equal(seen[10], cut)
+
+
+def test_max_steps_past_the_last_epoch_change_nothing(bundle: Bundle, tmp_path: Path) -> None:
+    parts = {"batch": MINI, "optimizer": {"schedule": "cosine"}}
+    whole = train(bundle, tmp_path / "whole", **parts)
+    assert equal(train(bundle, tmp_path / "asked", **parts, run={"epochs": 4, "max_steps": 12}), whole)
+    assert checkpoint.progress_of(checkpoint.newest(tmp_path / "asked", "print")).stopped is False
+
+
 def test_another_number_of_batches_an_epoch_goes_on_from_as_far() -> None:
     """Of workers who came or went: nobody's queries are asked twice by more than a batch."""
     progress = checkpoint.Progress("cpu", epoch=2, batch=30, batches=40, steps=110)

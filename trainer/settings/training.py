@@ -236,6 +236,9 @@ class RunSettings(Settings):
     """How long, where, and how often state reaches the disk."""
 
     epochs: int = Field(400, ge=1, le=10_000_000)
+    max_steps: int | None = Field(
+        None, ge=1, description="Steps of the optimizer after which the run ends, where that is before its last epoch."
+    )
     seed: int = Field(0, ge=0, lt=2**31)
     num_workers: int = Field(0, ge=0, le=4096, description="0: in this process. 1 or more: Ray Train workers.")
     device: Literal["auto", "cpu", "cuda"] = "auto"
