@@ -67,7 +67,7 @@ def embed(
     step = max(1, CHUNK_ENTRIES // features.num_columns)
     for first in range(0, nodes, step):
         rows = slice(first, min(first + step, nodes))
-        states.write(rows, encoder.start(_StoredRows(features, rows, device)))
+        states.write(rows, State(_StoredRows(features, rows, device) @ encoder.first_weight))
     for number in range(encoder.num_layers):
         following = _States(nodes, directory, heard_ND=out_ND if number + 1 == encoder.num_layers else None)
         for first, last in _chunks(topology, 2 * states.width):

@@ -8,6 +8,7 @@ from training_bundles import every_row, make_bundle
 from preprocessing.bundle import DenseFeatures, SparseFeatures
 from trainer.features import HASHED_COLUMNS, Features, load_features
 from trainer.settings import FeatureSettings
+from trainer.sparse import Pattern, SparseMatrix
 
 NODES, COLUMNS = 40, 30
 
@@ -44,6 +45,33 @@ def test_features_and_their_rows_are_the_transformed_matrix(tmp_path: Path, kind
     assert store.num_columns == COLUMNS
     torch.testing.assert_close(read(every_row(store)), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(read(store.rows(rows)), expected[rows], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("transform", ["none", "standardize"])
+@pytest.mark.parametrize(("width", "first"), [(60, True), (6, False)])
+def test_what_is_heard_is_the_same_in_either_order(
+    tmp_path: Path, kind: str, transform: str, width: int, first: bool
+) -> None:
+    """Eight nodes hear 20 of the 40 nodes: (A X) W is less work at the larger width."""
+    bundle = make_bundle(tmp_path, NODES, features=matrix(kind))
+    features = every_row(load_features(bundle, FeatureSettings(transform=transform)))
+    keep = torch.ones(COLUMNS)
+    keep[[1, 4]] = 0
+    rows = np.repeat(np.arange(8), 5)
+    dense = torch.zeros(8, NODES)
+    columns = np.random.default_rng(1).permuted(np.tile(np.arange(20), (8, 1)), axis=1)[:, :5].reshape(-1)
+    dense[rows, columns] = torch.rand(40, generator=torch.Generator().manual_seed(2)) + 0.5
+    pattern = Pattern(torch.arange(0, 41, 5), torch.from_numpy(columns.astype(np.int32)), NODES)
+    adjacency = SparseMatrix(pattern, dense[rows, columns])
+    weight = torch.randn(COLUMNS, width, requires_grad=True, generator=torch.Generator().manual_seed(3))
+    heard = features.masked(keep).heard(adjacency, weight)
+    expected = dense @ ((read(features) * keep) @ weight)
+    torch.testing.assert_close(heard, expected, rtol=1e-4, atol=1e-4)
+    towards = torch.randn_like(heard)
+    found, wanted = (torch.autograd.grad((out * towards).sum(), weight)[0] for out in (heard, expected))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert (kind == "dense" and first) == (adjacency.pattern.__dict__.get("transposed") is None)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])

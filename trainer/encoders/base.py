@@ -49,8 +49,8 @@ Aggregator = SymmetricAggregator | MeanAggregator
 class Encoder(nn.Module, ABC):
     """Node features and one adjacency a layer to node embeddings.
 
-    An encoder says by whose matrix embeddings are made, ``aggregator``, and what happens to a node before the first
-    aggregation (``start``) and after each (``advance``).
+    An encoder says by whose matrix embeddings are made, ``aggregator``; by which weight a node's features are heard
+    (``first_weight``); and what happens to a node after each aggregation (``advance``).
     """
 
     aggregator: Aggregator
@@ -65,9 +65,10 @@ class Encoder(nn.Module, ABC):
         """The encoder of a multiplex graph's relation: this one for all of them."""
         return self
 
+    @property
     @abstractmethod
-    def start(self, x_n: FeatureRows) -> State:
-        """Some nodes ahead of the first layer."""
+    def first_weight(self) -> Tensor:
+        """W [F, D]: the first layer's nodes hear X W of each other."""
 
     @abstractmethod
     def advance(self, number: int, nodes: Aggregated) -> State:
@@ -75,8 +76,10 @@ class Encoder(nn.Module, ABC):
 
     def forward(self, x: Features, adjacencies: Sequence[Adjacency]) -> Tensor:
         """``adjacencies``: one a layer, the first heard first; their rows shrink to the nodes asked for."""
-        state = self.start(x)
-        for number, adjacency in enumerate(adjacencies):
+        first, *others = adjacencies
+        heard_RD = x.heard(first, self.first_weight)
+        state = self.advance(0, Aggregated(heard_RD, (), _Head(x, len(heard_RD))))
+        for number, adjacency in enumerate(others, start=1):
             rows = adjacency.shape[0]
             own = [kept[:rows] for kept in state.own]
             state = self.advance(number, Aggregated(adjacency.matmul(state.heard_nD), own, _Head(x, rows)))

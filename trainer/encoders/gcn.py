@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from trainer.activation import affine_prelu
 from trainer.adjacency import SymmetricAggregator
 from trainer.dense import rows_times
-from trainer.encoders.base import Aggregated, Encoder, FeatureRows, State
+from trainer.encoders.base import Aggregated, Encoder, State
 
 __all__ = ["GcnEncoder", "GcnLayer"]
 
@@ -58,9 +58,10 @@ class GcnEncoder(Encoder):
             GcnLayer(width, following, momentum) for width, following in pairwise([in_dim, *layers])
         )
 
-    def start(self, x_n: FeatureRows) -> State:
-        """Neighbours hear X W."""
-        return State(x_n @ self._layer(0).weight)
+    @property
+    def first_weight(self) -> Tensor:
+        """W [F, D] of the first layer."""
+        return self._layer(0).weight
 
     def advance(self, number: int, nodes: Aggregated) -> State:
         """A node keeps nothing of its own: its self-loop is in A."""

@@ -47,9 +47,10 @@ class SageEncoder(Encoder):
         super().__init__()
         self.layers = nn.ModuleList(SageLayer(width, following) for width, following in pairwise([in_dim, *layers]))
 
-    def start(self, x_n: FeatureRows) -> State:
-        """Neighbours hear X W."""
-        return State(x_n @ self._layer(0).weight_heard)
+    @property
+    def first_weight(self) -> Tensor:
+        """W [F, D] of what the first layer hears."""
+        return self._layer(0).weight_heard
 
     def _layer(self, number: int) -> SageLayer:
         return cast(SageLayer, self.layers[number])
