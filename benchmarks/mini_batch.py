@@ -25,6 +25,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from trainer.dense import rows_times
 from trainer.features import load_features
 from trainer.objectives import Step, new_objective
 from trainer.process import THREADING, tune_process
+from trainer.sampler_backends import new_sampler
 from trainer.settings import TrainSettings
 
 WARM_UP = 3
@@ -188,6 +190,8 @@ class _Clock:
         self.seconds: dict[str, float] = {}
 
     def of(self, name: str) -> AbstractContextManager[None]:
+        """A part that runs inside it."""
+
         @contextmanager
         def timed() -> Any:
             began = time.perf_counter()
@@ -196,20 +200,32 @@ class _Clock:
 
         return timed()
 
+    def calls(self, called: Callable[..., Any], name: str) -> Callable[..., Any]:
+        """The function, whose calls are a part."""
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            with self.of(name):
+                return called(*arguments, **options)
+
+        return timed
+
 
 def _parts(bundle: Bundle, settings: TrainSettings, count: int) -> dict[str, Any]:
     """Milliseconds of a step's parts, one after the other and nothing made ahead; what a step holds; its floor."""
     cpu = torch.device("cpu")
     store = load_features(bundle, settings.features)
-    steps = MiniBatch(bundle, store, settings, device=cpu)
+    clock, sampler = _Clock(), new_sampler(settings.batch)
+    timed: Any = SimpleNamespace(name=sampler.name, sample=clock.calls(sampler.sample, "sampling"))
+    steps = MiniBatch(bundle, store, settings, device=cpu, sampler=timed)
     model = new_objective(store.num_columns, settings)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=settings.optimizer.lr, fused=True)
-    clock = _Clock()
-    _time_calls(clock, steps._sampler, "sample", "sampling")
-    _time_calls(clock, store, "rows", "features")
-    _time_calls(clock, model.target, "forward", "target forward")
-    _time_calls(clock, model.online, "forward", "online forward")
+    for owner, name, label in (
+        (store, "rows", "features"),
+        (model.target, "forward", "target forward"),
+        (model.online, "forward", "online forward"),
+    ):
+        setattr(owner, name, clock.calls(getattr(owner, name), label))
     totals = []
     sizes: list[dict[str, int]] = []
     for number in range(WARM_UP + count):
@@ -241,16 +257,6 @@ def _parts(bundle: Bundle, settings: TrainSettings, count: int) -> dict[str, Any
         "floor_ms": {name: round(1e3 * value, 1) for name, value in floor.items()},
         "holds": held,
     }
-
-
-def _time_calls(clock: _Clock, owner: Any, name: str, label: str) -> None:
-    called: Callable[..., Any] = getattr(owner, name)
-
-    def timed(*arguments: Any, **options: Any) -> Any:
-        with clock.of(label):
-            return called(*arguments, **options)
-
-    setattr(owner, name, timed)
 
 
 def _size(step: Step) -> dict[str, int]:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from preprocessing.bundle import Topology
 from trainer.arcs import Arcs
+from trainer.binomial import binomial
 from trainer.part import Part
 from trainer.sampler import Sample
 from trainer.sparse import Pattern, SparseMatrix
@@ -124,7 +125,7 @@ class SampledAdjacency:
         keep_E = arcs.as_one(_keep(pattern, probability, generator))
         unseen_n = self.degree_n.clone()
         unseen_n[: pattern.num_rows] -= arcs.per_row() - 1
-        kept_n = _binomial(unseen_n, 1 - probability, generator)
+        kept_n = binomial(unseen_n, 1 - probability, generator)
         kept_n[: pattern.num_rows] += arcs.per_row(keep_E) - 1
         return self._normalized(keep_E, kept_n)
 
@@ -212,8 +213,3 @@ def _symmetric(pattern: Pattern, weight_E: Tensor, kept_C: Tensor, self_loop_wei
     weight_E[pattern.indptr[:-1]] = self_loop_weight
     root_C = (kept_C + self_loop_weight).to(torch.float32).rsqrt()
     return weight_E * root_C[pattern.rows] * root_C[pattern.indices]
-
-
-def _binomial(count_n: Tensor, probability: float | Tensor, generator: torch.Generator) -> Tensor:
-    probability_n = torch.as_tensor(probability, dtype=torch.float32, device=count_n.device).expand_as(count_n)
-    return torch.binomial(count_n.to(torch.float32), probability_n, generator).to(torch.int64)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from preprocessing.bundle import Bundle, DenseFeatures, PprRows, SparseFeatures
 from trainer.dense import rows_times
+from trainer.heard import sums_first
 from trainer.randomness import mixed
 from trainer.settings import FeatureSettings
 from trainer.sparse import Pattern, SparseMatrix
@@ -26,8 +27,6 @@ __all__ = ["HASHED_COLUMNS", "FeatureStore", "Features", "load_features"]
 
 HASHED_COLUMNS = 128
 CHUNK_ROWS = 65_536
-OPERATIONS_A_NUMBER = 50
-"""Operations of a dense product in the time that a number of a neighbour's row takes to be read and added."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +75,9 @@ class Features:
     def heard(self, adjacency: SparseMatrix, weight_FD: Tensor) -> Tensor:
         """A X W, [R, D], differentiable in the weight: what R nodes hear of these.
 
-        A X comes first where that is less work, as where sampled neighbours are many more than those who hear them.
-        Then the way back passes no adjacency either: features take no gradient.
+        Where A X comes first, the way back passes no adjacency: features take no gradient.
         """
-        if not isinstance(self.matrix, Tensor) or self.mixes or not self._less_first(adjacency, weight_FD.shape[1]):
+        if not isinstance(self.matrix, Tensor) or self.mixes or not sums_first(adjacency, *weight_FD.shape):
             return adjacency.matmul(self @ weight_FD)
         scaled_FD = weight_FD if self.scale_F is None else self.scale_F[:, None] * weight_FD
         product_RD = rows_times(adjacency.matmul(self.matrix), scaled_FD)
@@ -87,13 +85,6 @@ class Features:
             sum_R1 = adjacency.matmul(torch.ones(len(self.matrix), 1, device=self.matrix.device))
             product_RD = product_RD - sum_R1 * (self.shift_F @ scaled_FD)
         return product_RD
-
-    def _less_first(self, adjacency: SparseMatrix, width: int) -> bool:
-        """Whether (A X) W is less work than A (X W), forward."""
-        (rows, nodes), columns = adjacency.shape, self.shape[1]
-        numbers = adjacency.pattern.num_entries * (columns - width)
-        operations = 2 * (rows - nodes) * columns * width
-        return OPERATIONS_A_NUMBER * numbers + operations < 0
 
     def __matmul__(self, weight_FD: Tensor) -> Tensor:
         scaled_FD = weight_FD if self.scale_F is None else self.scale_F[:, None] * weight_FD

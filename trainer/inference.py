@@ -22,6 +22,7 @@ from torch import Tensor
 
 from preprocessing.bundle import Topology
 from preprocessing.stage import Emitter
+from trainer.dense import rows_times
 from trainer.encoders import Encoder
 from trainer.encoders.base import Aggregated, State
 from trainer.features import FeatureStore
@@ -67,7 +68,7 @@ def embed(
     step = max(1, CHUNK_ENTRIES // features.num_columns)
     for first in range(0, nodes, step):
         rows = slice(first, min(first + step, nodes))
-        states.write(rows, State(_StoredRows(features, rows, device) @ encoder.first_weight))
+        states.write(rows, State(_StoredRows(features, rows, device) @ encoder.weight(0)))
     for number in range(encoder.num_layers):
         following = _States(nodes, directory, heard_ND=out_ND if number + 1 == encoder.num_layers else None)
         for first, last in _chunks(topology, 2 * states.width):
@@ -77,7 +78,10 @@ def embed(
                 [torch.from_numpy(array[rows]).to(device) for array in states.arrays[1:]],
                 _StoredRows(features, rows, device),
             )
-            following.write(rows, encoder.advance(number, chunk))
+            state = encoder.advance(number, chunk)
+            if number + 1 < encoder.num_layers:
+                state = State(rows_times(state.x_nD, encoder.weight(number + 1)), state.own)
+            following.write(rows, state)
             if emitter is not None:
                 emitter.progress(number * nodes + last, encoder.num_layers * nodes, "nodes and layers embedded")
         states = following
@@ -97,7 +101,7 @@ class _States:
 
     def write(self, rows: slice, state: State) -> None:
         """Some nodes; the first to come tell how much there is to a node."""
-        parts = (state.heard_nD, *state.own)
+        parts = (state.x_nD, *state.own)
         for part in parts[len(self.arrays) :]:
             self.arrays.append(scratch((self.nodes, part.shape[1]), self.directory))
         for array, part in zip(self.arrays, parts, strict=True):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from trainer.adjacency import Adjacency, SymmetricAggregator
 from trainer.features import Features
+from trainer.heard import heard
 from trainer.mean_adjacency import MeanAggregator
 
 __all__ = ["Aggregated", "Aggregator", "Encoder", "FeatureRows", "RelationEncoders", "State"]
@@ -28,15 +29,17 @@ class FeatureRows(Protocol):
 
 @dataclass(frozen=True)
 class State:
-    """Nodes between two layers: ``heard_nD`` is what others hear of them, ``own`` [n, ·] each what they keep."""
+    """Nodes between two layers: ``x_nD`` is what others hear of them by the next layer's weight, ``own`` [n, ·] each
+    what they keep.
+    """
 
-    heard_nD: Tensor
+    x_nD: Tensor
     own: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
 class Aggregated:
-    """R nodes at a layer: what they heard, A times ``heard_nD``; what they kept; and their features."""
+    """R nodes at a layer: what they heard, A X W; what they kept; and their features."""
 
     heard_RD: Tensor
     own: Sequence[Tensor]
@@ -49,8 +52,8 @@ Aggregator = SymmetricAggregator | MeanAggregator
 class Encoder(nn.Module, ABC):
     """Node features and one adjacency a layer to node embeddings.
 
-    An encoder says by whose matrix embeddings are made, ``aggregator``; by which weight a node's features are heard
-    (``first_weight``); and what happens to a node after each aggregation (``advance``).
+    An encoder says by whose matrix embeddings are made, ``aggregator``; by which weights nodes hear (``weight``); and
+    what happens to a node after it heard (``advance``).
     """
 
     aggregator: Aggregator
@@ -65,25 +68,24 @@ class Encoder(nn.Module, ABC):
         """The encoder of a multiplex graph's relation: this one for all of them."""
         return self
 
-    @property
     @abstractmethod
-    def first_weight(self) -> Tensor:
-        """W [F, D]: the first layer's nodes hear X W of each other."""
+    def weight(self, number: int) -> Tensor:
+        """W [D, D'] of layer ``number``, from 0: its nodes hear A X W of others."""
 
     @abstractmethod
     def advance(self, number: int, nodes: Aggregated) -> State:
-        """Some nodes after layer ``number``, from 0; after the last, ``heard_nD`` are the embeddings."""
+        """Some nodes after layer ``number``, from 0; after the last, ``x_nD`` are the embeddings."""
 
     def forward(self, x: Features, adjacencies: Sequence[Adjacency]) -> Tensor:
         """``adjacencies``: one a layer, the first heard first; their rows shrink to the nodes asked for."""
         first, *others = adjacencies
-        heard_RD = x.heard(first, self.first_weight)
+        heard_RD = x.heard(first, self.weight(0))
         state = self.advance(0, Aggregated(heard_RD, (), _Head(x, len(heard_RD))))
         for number, adjacency in enumerate(others, start=1):
-            rows = adjacency.shape[0]
-            own = [kept[:rows] for kept in state.own]
-            state = self.advance(number, Aggregated(adjacency.matmul(state.heard_nD), own, _Head(x, rows)))
-        return state.heard_nD
+            heard_RD = heard(adjacency, state.x_nD, self.weight(number))
+            own = [kept[: len(heard_RD)] for kept in state.own]
+            state = self.advance(number, Aggregated(heard_RD, own, _Head(x, len(heard_RD))))
+        return state.x_nD
 
 
 @dataclass(frozen=True)

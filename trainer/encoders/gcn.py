@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from trainer.activation import affine_prelu
 from trainer.adjacency import SymmetricAggregator
-from trainer.dense import rows_times
 from trainer.encoders.base import Aggregated, Encoder, State
 
 __all__ = ["GcnEncoder", "GcnLayer"]
@@ -58,16 +57,13 @@ class GcnEncoder(Encoder):
             GcnLayer(width, following, momentum) for width, following in pairwise([in_dim, *layers])
         )
 
-    @property
-    def first_weight(self) -> Tensor:
-        """W [F, D] of the first layer."""
-        return self._layer(0).weight
+    def weight(self, number: int) -> Tensor:
+        """That of the layer."""
+        return self._layer(number).weight
 
     def advance(self, number: int, nodes: Aggregated) -> State:
         """A node keeps nothing of its own: its self-loop is in A."""
-        hidden_RD = self._layer(number).activate(nodes.heard_RD)
-        last = number + 1 == self.num_layers
-        return State(hidden_RD if last else rows_times(hidden_RD, self._layer(number + 1).weight))
+        return State(self._layer(number).activate(nodes.heard_RD))
 
     def _layer(self, number: int) -> GcnLayer:
         return cast(GcnLayer, self.layers[number])

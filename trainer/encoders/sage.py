@@ -13,7 +13,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from trainer.dense import rows_times
 from trainer.encoders.base import Aggregated, Encoder, FeatureRows, State
 from trainer.mean_adjacency import MeanAggregator
 
@@ -47,16 +46,12 @@ class SageEncoder(Encoder):
         super().__init__()
         self.layers = nn.ModuleList(SageLayer(width, following) for width, following in pairwise([in_dim, *layers]))
 
-    @property
-    def first_weight(self) -> Tensor:
-        """W [F, D] of what the first layer hears."""
-        return self._layer(0).weight_heard
+    def weight(self, number: int) -> Tensor:
+        """That of the layer for what is heard."""
+        return self._layer(number).weight_heard
 
     def _layer(self, number: int) -> SageLayer:
         return cast(SageLayer, self.layers[number])
-
-    def _ahead_of(self, number: int, input_RD: Tensor, *own_R: Tensor) -> State:
-        return State(rows_times(input_RD, self._layer(number).weight_heard), (input_RD, *own_R))
 
 
 class SageResidualEncoder(SageEncoder):
@@ -69,7 +64,7 @@ class SageResidualEncoder(SageEncoder):
         else:
             (input_RD,) = nodes.own
             output_RD = input_RD + self._layer(number).activate(nodes.heard_RD, input_RD)
-        return State(output_RD) if number + 1 == self.num_layers else self._ahead_of(number + 1, output_RD)
+        return State(output_RD, () if number + 1 == self.num_layers else (output_RD,))
 
 
 class SageSkipEncoder(SageEncoder):
@@ -88,4 +83,5 @@ class SageSkipEncoder(SageEncoder):
         if number + 1 == self.num_layers:
             return State(hidden_RD)
         sum_RD = nodes.own[1] + hidden_RD if number > 0 else hidden_RD
-        return self._ahead_of(number + 1, sum_RD + nodes.x @ self.skips[number], sum_RD)
+        input_RD = sum_RD + nodes.x @ self.skips[number]
+        return State(input_RD, (input_RD, sum_RD))
