@@ -17,7 +17,7 @@ from service.cli.output import fail, print_facts, print_json
 if TYPE_CHECKING:
     from service.jobs.stages import StageOutcome
 
-__all__ = ["evaluate", "export", "generate", "index", "induce", "ingest", "preprocess", "split_edges", "train"]
+__all__ = ["embed", "evaluate", "export", "generate", "index", "induce", "ingest", "preprocess", "split_edges", "train"]
 
 
 class Precision(StrEnum):
@@ -206,9 +206,28 @@ def train(
     _run("train", spec, as_json, scratch=None if work else checkpoints)
 
 
+def embed(
+    embeddings: Annotated[Path, typer.Argument(metavar="EMBEDDINGS", help="The embedding set whose encoder to use.")],
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="The graph bundle whose nodes to embed.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The embedding set to make.")],
+    set_: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Embed the nodes of another graph, or of the same one grown, by a finished encoder; nothing is trained.
+
+    The graph has the features and relations that the encoder was trained on. A killed run goes on where it was.
+    """
+    from trainer.settings import EmbedSettings
+
+    settings = validated(EmbedSettings, assign({}, set_ or []))
+    paths = {"embeddings": embeddings, "bundle": bundle, "out": out}
+    spec = {name: str(path.absolute()) for name, path in paths.items()}
+    _run("embed", {**spec, "settings": settings.model_dump()}, as_json)
+
+
 def evaluate(
     embeddings: EmbeddingsPath,
-    bundle: Annotated[Path | None, typer.Option(help="The graph's bundle; default: the one trained on.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="The graph's bundle; default: the one embedded.")] = None,
     task: Annotated[
         Task, typer.Option(help="nodes: classify them. links: tell held-out edges from none.")
     ] = Task.NODES,
@@ -220,9 +239,9 @@ def evaluate(
     from trainer.settings import EvaluateSettings
 
     settings = validated(EvaluateSettings, assign({"task": task.value}, set_ or []))
-    trained_on = bundle or Path(read_manifest(embeddings, "embedding_set")["bundle"]["path"])
+    embedded = bundle or Path(read_manifest(embeddings, "embedding_set")["bundle"]["path"])
     spec = {
-        "bundle": str(trained_on.absolute()),
+        "bundle": str(embedded.absolute()),
         "embeddings": str(embeddings.absolute()),
         "settings": settings.model_dump(),
     }

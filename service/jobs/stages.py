@@ -31,6 +31,7 @@ _PACKAGES: Mapping[str, str] = {
     "generate": "preprocessing",
     "split-edges": "preprocessing",
     "train": "trainer",
+    "embed": "trainer",
     "evaluate": "trainer",
     "export": "trainer",
     "index": "service.search.indexing",
