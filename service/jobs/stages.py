@@ -26,6 +26,7 @@ __all__ = ["StageOutcome", "run_stage", "stage_command"]
 
 _PACKAGES: Mapping[str, str] = {
     "ingest": "preprocessing",
+    "append": "preprocessing",
     "induce": "preprocessing",
     "preprocess": "preprocessing",
     "generate": "preprocessing",
