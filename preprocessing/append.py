@@ -66,7 +66,7 @@ def append(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     source = tables.model_dump() | {"kind": "appended", "bundle": bundle.content_hash}
 
     def read(scratch: Path) -> RawGraph:
-        return _Appended(bundle, tables, settings, scratch, emitter).graph()
+        return _Appended(bundle, request.settings.source, tables, settings, scratch, emitter).graph()
 
     return make_bundle(
         request.out, read, settings, source, fingerprint("append", source, input_stamps(tables)), emitter
@@ -81,9 +81,13 @@ def _with_columns(tables: TableSource, before: Mapping[str, Any]) -> TableSource
 
 @dataclass
 class _Appended:
-    """The old graph and the tables, being read. An old node's number is its row, the new ones' follow."""
+    """The old graph and the tables, being read; an old node's number is its row, the new ones' follow.
+
+    ``tables`` names the columns that ``given`` leaves to the bundle, too.
+    """
 
     bundle: Bundle
+    given: TableSource
     tables: TableSource
     settings: GraphSettings
     scratch: Path
@@ -92,7 +96,7 @@ class _Appended:
     def graph(self) -> RawGraph:
         bundle, notices = self.bundle, list[Notice]()
         edges = self._edge_tables(notices)
-        nodes = None if self.tables.nodes is None else NewNodes.open(bundle, self.tables, notices)
+        nodes = None if self.tables.nodes is None else NewNodes.open(bundle, self.tables, self.given, notices)
         new_ids = [] if nodes is None else [nodes.ids]
         require_kind([*new_ids, *(end for table in edges.values() for end in table.ends)], bundle.ids.kind, bundle.path)
 
@@ -113,12 +117,11 @@ class _Appended:
         for first in range(0, len(number), BATCH_ROWS):
             part = number[first : first + BATCH_ROWS]
             rank[part] = np.arange(first, first + len(part))
-        old = {
-            name: stored_arcs(self._topology(name), rank, self.settings.direction) for name in bundle.relations or edges
-        }
+        direction = self.settings.direction
+        old = {name: stored_arcs(self._topology(name), rank, direction) for name in bundle.relations or edges}
         new = self._new_arcs(edges, ids, number)
         # Weights of undirected relations, once each is symmetric, do not add up to those of all together.
-        union = [stored_arcs(bundle.topology, rank, self.settings.direction), *new.values()]
+        union = [stored_arcs(bundle.topology, rank, direction), *new.values()]
         notices += [notice for table in edges.values() for notice in unread(table.table, table.unread)]
         place = (self.scratch, self.emitter)
         return RawGraph(

@@ -45,16 +45,20 @@ class NewNodes:
     split: str | None
 
     @classmethod
-    def open(cls, bundle: Bundle, settings: TableSource, notices: list[Notice]) -> NewNodes:
-        """``InputError`` where a column is missing that the bundle's features need. Labels and split may be."""
+    def open(cls, bundle: Bundle, settings: TableSource, given: TableSource, notices: list[Notice]) -> NewNodes:
+        """``InputError`` where a column is missing that the bundle's features need, or that is ``given`` by name.
+
+        Labels and split may be missing where only the old tables' columns are called so.
+        """
         table = open_table(InputFile.at(str(settings.nodes)))
+        for meaning in ("label", "split"):
+            if (name := getattr(given, meaning)) is not None:
+                table.require(name, meaning)
         id_column = column_of(table, settings.node_id, ("id", "node_id"), 0, "node id", notices, ("label", "y"))
-        label = settings.label if settings.label in table.types else None
-        if bundle.manifest["labels"] is not None and settings.label is None:
-            label = next((name for name in ("label", "y") if name in table.types and name != id_column), None)
-        if bundle.manifest["labels"] is None:
-            label = None
-        split = settings.split if bundle.manifest["split"] is not None and settings.split in table.types else None
+        labels = [settings.label] if settings.label is not None else ["label", "y"]
+        labels = [name for name in labels if name in table.types and bundle.manifest["labels"] is not None]
+        label = labels[0] if labels else None
+        split = settings.split if settings.split in table.types and bundle.manifest["split"] is not None else None
         taken = [name for name in (id_column, label, split) if name is not None]
         spans = bundle.manifest["features"]["names"]
         names = _feature_columns(table, settings, taken, list(spans))

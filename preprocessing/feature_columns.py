@@ -70,8 +70,9 @@ def table_features(
 ) -> FeatureSource:
     """The columns ``names`` as features; row r of the table becomes row ``rank[r]``.
 
-    ``required`` are the widths that the columns must have; of words, those that they may not exceed. One reading checks every value and counts, so that the next can write in place; what it found is kept in
-    ``scratch``, where a build that was killed later finds it.
+    ``required`` are the widths that the columns must have; of words, those that they may not exceed. One reading checks
+    every value and counts, so that the next can write in place; what it found is kept in ``scratch``, where a build
+    that was killed later finds it.
     """
     columns = [_Column(table, name, _required_kind(table, name), dtype) for name in names]
     checked = Journal(scratch / "features-checked.json")

@@ -136,10 +136,18 @@ def make_bundle(
             emitter.warning(notice.code, notice.message)
         contents = _write(raw, made.path, scratch, settings, emitter)
         del raw
-        shutil.rmtree(made.path / SCRATCH)
+        _remove(made.path / SCRATCH)
         told = {"source": source, **settings.model_dump(include={"direction", "feature_dtype"})}
         manifest = made.publish({**contents, "direction": settings.direction, "settings": told})
     return _summary(manifest)
+
+
+def _remove(folder: Path) -> None:
+    """Away at once: killed among its files, some gone and a journal not, the next build would look for those."""
+    gone = folder.with_suffix(".gone")
+    shutil.rmtree(gone, ignore_errors=True)
+    folder.rename(gone)
+    shutil.rmtree(gone)
 
 
 def _write(raw: RawGraph, path: Path, scratch: Path, settings: GraphSettings, emitter: Emitter) -> dict[str, Any]:

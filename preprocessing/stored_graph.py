@@ -34,7 +34,8 @@ def stored_arcs(topology: Topology, rank: Int64Array, direction: Direction) -> A
         last = min(first + BLOCK_ARCS, topology.num_arcs)
         begin = int(np.searchsorted(topology.indptr, first, side="right")) - 1
         end = int(np.searchsorted(topology.indptr, last, side="left"))
-        hears = np.repeat(np.arange(begin, end), np.diff(np.clip(topology.indptr[begin : end + 1], first, last)))
+        bounds: Int64Array = np.clip(topology.indptr[begin : end + 1], first, last)
+        hears = np.repeat(np.arange(begin, end), bounds[1:] - bounds[:-1])
         heard = topology.indices[first:last]
         weights = None if topology.weights is None else np.asarray(topology.weights[first:last])
         if direction == "undirected":

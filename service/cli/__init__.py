@@ -9,7 +9,19 @@ import typer
 from preprocessing.errors import RgrlError
 from service.cli.jobs import app as jobs
 from service.cli.keys import app as keys
-from service.cli.local import embed, evaluate, export, generate, index, induce, ingest, preprocess, split_edges, train
+from service.cli.local import (
+    append,
+    embed,
+    evaluate,
+    export,
+    generate,
+    index,
+    induce,
+    ingest,
+    preprocess,
+    split_edges,
+    train,
+)
 from service.cli.lookups import lookup, neighbors
 from service.cli.output import fail
 from service.cli.reproduce import reproduce
@@ -26,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(demo, ingest, preprocess, train, embed, evaluate, export, index, serve, lookup, neighbors),
+    *(demo, ingest, append, preprocess, train, embed, evaluate, export, index, serve, lookup, neighbors),
     *(generate, split_edges, induce, reproduce, doctor),
 ):
     app.command()(command)

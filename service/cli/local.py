@@ -17,7 +17,19 @@ from service.cli.output import fail, print_facts, print_json
 if TYPE_CHECKING:
     from service.jobs.stages import StageOutcome
 
-__all__ = ["embed", "evaluate", "export", "generate", "index", "induce", "ingest", "preprocess", "split_edges", "train"]
+__all__ = [
+    "append",
+    "embed",
+    "evaluate",
+    "export",
+    "generate",
+    "index",
+    "induce",
+    "ingest",
+    "preprocess",
+    "split_edges",
+    "train",
+]
 
 
 class Precision(StrEnum):
@@ -105,6 +117,31 @@ def ingest(
         },
     )
     _run("ingest", {"out": str(out.absolute()), "settings": settings.model_dump()}, as_json)
+
+
+def append(
+    bundle: BundlePath,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The graph bundle to make.")],
+    edges: Annotated[str | None, typer.Option(help="Table of new edges, among old and new nodes.")] = None,
+    nodes: Annotated[str | None, typer.Option(help="Table of new nodes, with the columns of the old ones.")] = None,
+    edges_of: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RELATION=TABLE", help="New edges of one relation; repeatable, in place of --edges."),
+    ] = None,
+    set_: Set = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add new nodes and edges to a bundle, as a bundle of its own; columns are those that the old tables had.
+
+    Other column names go by --set, as source.label=class. Whoever has the old tables still may ingest all together.
+    """
+    from preprocessing.settings import AppendSettings
+
+    tables = {"edges": edges, "relations": _relations(edges_of or []) or None, "nodes": nodes}
+    source = {"kind": "tables"} | {name: table for name, table in tables.items() if table is not None}
+    settings = validated(AppendSettings, assign({"source": source}, set_ or []))
+    paths = {"bundle": str(bundle.absolute()), "out": str(out.absolute())}
+    _run("append", {**paths, "settings": settings.model_dump()}, as_json)
 
 
 def preprocess(
