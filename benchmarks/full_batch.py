@@ -179,7 +179,7 @@ def _peer(bundle: Bundle, settings: TrainSettings, epochs: int) -> list[float]:
     topology = bundle.topology
     target_E = np.repeat(np.arange(topology.num_nodes), topology.degrees())
     edges_2E = torch.from_numpy(np.stack([np.array(topology.indices), target_E]).astype(np.int64))
-    locals_NK = torch.from_numpy(bundle.ppr(settings.anchors.num_local).neighbors.clip(min=0))
+    locals_NK = torch.from_numpy(bundle.ppr(settings.anchors.num_local).neighbors.clip(min=0).astype(np.int64))
     connected = torch.from_numpy(np.flatnonzero(topology.degrees() > 0))
     weights = settings.anchors.weights
     weight_N = np.minimum(weights.alpha ** np.log(topology.degrees() + 1.0) + weights.beta, 1)

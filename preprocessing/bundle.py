@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 BUNDLE, PPR, DEGREE_WEIGHTS = "graph_bundle", "ppr_rows", "degree_weights"
+NEIGHBORS, SCORES = "neighbors.npy", "scores.npy"
 PARTS = ("train", "validation", "test")
 
 
@@ -142,16 +143,38 @@ class Split:
 
 @dataclass(frozen=True)
 class PprRows:
-    """Top-K rows of S, largest first: neighbors [N, K] (−1 past the count), scores [N, K], count [N].
-
-    ``exact`` [N]: these nodes are proved to be a top-K set of the row. A score is a lower bound of S.
+    """Top-K rows of S, largest first, memory-mapped: neighbors [N, K] int32 or int64 (−1 past the row's count) and
+    scores [N, K], each a lower bound of S.
     """
 
-    neighbors: Int64Array
+    neighbors: IntArray
     scores: Float32Array
-    count: npt.NDArray[np.int32]
-    exact: npt.NDArray[np.bool_]
     settings: dict[str, Any]
+    folder: Path
+
+    @cached_property
+    def count(self) -> npt.NDArray[np.int32]:
+        """How many neighbours a row has, [N]."""
+        count: npt.NDArray[np.int32] = np.minimum(self._column("count"), self.neighbors.shape[1])
+        return count
+
+    @cached_property
+    def exact(self) -> npt.NDArray[np.bool_]:
+        """Which rows are proved to be a top-K set, [N]."""
+        k, exact = self.neighbors.shape[1], self._column("exact")
+        if k == int(self.settings["top_k"]):
+            return exact
+        # A proof of K is one of its first k where no later score, with the error it may have, reaches the k-th.
+        scores = _array(self.folder / SCORES)
+        proved: npt.NDArray[np.bool_] = exact & (
+            (self._column("count") <= k) | (scores[:, k - 1] - scores[:, k] >= self._column("error"))
+        )
+        return proved
+
+    def _column(self, name: str) -> npt.NDArray[Any]:
+        parts = sorted(self.folder.glob("part-*.parquet"))
+        column: npt.NDArray[Any] = pq.read_table(parts, columns=[name], memory_map=True)[name].to_numpy()
+        return column
 
 
 @dataclass(frozen=True)
@@ -270,19 +293,9 @@ class Bundle:
                 remedy=f"rgrl preprocess {self.path} --top-k {k}",
                 where=str(self.path / "ppr"),
             )
-        table = pq.read_table(sorted((self.path / "ppr").glob("part-*.parquet")), memory_map=True)
-        scores = _fixed(table["scores"], stored)
-        count, exact = table["count"].to_numpy(), table["exact"].to_numpy()
-        if k < stored:
-            # A proof of K is one of its first k where no later score, with the error it may have, reaches the k-th.
-            exact = exact & ((count <= k) | (scores[:, k - 1] - scores[:, k] >= table["error"].to_numpy()))
-        return PprRows(
-            _fixed(table["neighbors"], stored)[:, :k].astype(np.int64),
-            scores[:, :k].astype(np.float32),
-            np.minimum(count, k).astype(np.int32),
-            exact,
-            manifest["settings"],
-        )
+        folder = self.path / "ppr"
+        neighbors, scores = (_array(folder / name)[:, :k] for name in (NEIGHBORS, SCORES))
+        return PprRows(neighbors, scores, manifest["settings"], folder)
 
     def degree_weights_manifest(self) -> dict[str, Any]:
         """What preprocess says of the anchor weights it wrote; ``ArtifactError`` when there are none."""
@@ -334,8 +347,3 @@ def _encoded(column: pa.Array) -> tuple[Int64Array, list[str]]:
 def _natural(name: str) -> tuple[int, int, str]:
     """Numbers by value before words by letter: class 2 comes before class 10."""
     return (0, int(name), name) if name.lstrip("-").isdigit() else (1, 0, name)
-
-
-def _fixed(column: pa.ChunkedArray, width: int) -> npt.NDArray[Any]:
-    chunks = [chunk.flatten().to_numpy() for chunk in column.chunks]
-    return (np.concatenate(chunks) if chunks else np.empty(0)).reshape(-1, width)

@@ -6,6 +6,7 @@ given, what was expected and what to do.
 
 from __future__ import annotations
 
+import signal
 from typing import Any, ClassVar
 
 __all__ = [
@@ -117,3 +118,8 @@ class Interrupted(RgrlError):  # noqa: N818 (what happened was no error)
     code = "interrupted"
     exit_code = 130
     retryable = True
+
+    @classmethod
+    def by_signal(cls, number: int) -> Interrupted:
+        """What a signal was."""
+        return cls(f"interrupted by {signal.Signals(number).name}", remedy="run the same command again: it continues")

@@ -18,12 +18,15 @@ from preprocessing.locality import renumber
 from preprocessing.parts import part_name, part_ranges
 from preprocessing.previous import Previous
 from preprocessing.ray_shards import run_shards
-from preprocessing.row_parts import count_marked
+from preprocessing.row_parts import count_marked, write_matrices
 from preprocessing.row_shards import GRAPH, ShardsWork, ShardWriter, write_shard
 from preprocessing.settings import PreprocessSettings, PreviousSettings, Settings
 from preprocessing.stage import Emitter
 
 __all__ = ["preprocess"]
+
+FORMAT = 2
+"""Of ``ppr/``: rows made in another one are made again. 2: matrices beside the parts."""
 
 
 class _Spec(Settings):
@@ -57,7 +60,7 @@ def _write_rows(
 ) -> dict[str, Any]:
     """Write ``ppr/`` into the bundle, unless these settings made what is there; returns its manifest."""
     ppr, target = settings.ppr, bundle.path / "ppr"
-    of_all = (PPR, ppr.model_dump(), bundle.content_hash, settings.shard_rows)
+    of_all = (PPR, FORMAT, ppr.model_dump(), bundle.content_hash, settings.shard_rows)
     if (manifest := finished(target, PPR, fingerprint(*of_all))) is not None:
         if previous is not None:
             emitter.warning(
@@ -82,6 +85,7 @@ def _write_rows(
             renumber(bundle.symmetric, ppr, threads, scratch / GRAPH)
         work = ShardsWork(identity, bundle.path, made.path, scratch, ppr, settings.shard_rows, threads, before)
         _write_shards(work, missing, ranges, settings.num_workers, emitter)
+        write_matrices(made.path, ranges, ppr.top_k)
         shutil.rmtree(scratch)
         manifest = {
             "counts": {"nodes": bundle.num_nodes, "exact": count_marked(made.path, len(ranges), "exact")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from preprocessing.array_file import mapped_npy
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array
+from preprocessing.bundle import NEIGHBORS, SCORES
 from preprocessing.parts import fixed_lists, part_name
+from preprocessing.topology import index_dtype
 from preprocessing.workspace import Rows
 
-__all__ = ["count_marked", "read_rows", "rows_table"]
+__all__ = ["count_marked", "read_rows", "rows_table", "write_matrices"]
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -30,11 +34,10 @@ def rows_table(first: int, rows: Rows, num_nodes: int, kept: BoolArray | None = 
     order = np.lexsort((rows.neighbors.view(np.uint64), -scores), axis=1)
     scores = np.take_along_axis(scores, order, axis=1)
     neighbors = np.take_along_axis(rows.neighbors, order, axis=1)
-    row_dtype = np.int32 if num_nodes < 2**31 else np.int64
     return pa.table(
         {
             "node": np.arange(first, first + len(rows.counts)),
-            "neighbors": fixed_lists(neighbors.astype(row_dtype)),
+            "neighbors": fixed_lists(neighbors.astype(index_dtype(num_nodes))),
             "scores": fixed_lists(scores),
             "count": rows.counts,
             "exact": rows.exact,
@@ -68,6 +71,17 @@ def read_rows(part: Path, places: Int64Array) -> Rows:
         capped=table["capped"].to_numpy(),
         visits=np.zeros(len(places), dtype=np.int64),
     )
+
+
+def write_matrices(directory: Path, ranges: Sequence[tuple[int, int]], top_k: int) -> None:
+    """The parts' neighbours and scores once more, as matrices [N, K] that any row can be read from."""
+    num_nodes = ranges[-1][1]
+    neighbors = mapped_npy(directory / NEIGHBORS, index_dtype(num_nodes), (num_nodes, top_k))
+    scores = mapped_npy(directory / SCORES, np.float32, (num_nodes, top_k))
+    for number, (first, end) in enumerate(ranges):
+        table = pq.read_table(directory / part_name(number), columns=["neighbors", "scores"])
+        for name, matrix in (("neighbors", neighbors), ("scores", scores)):
+            matrix[first:end] = table[name].combine_chunks().flatten().to_numpy().reshape(-1, top_k)
 
 
 def count_marked(directory: Path, parts: int, column: str) -> int:

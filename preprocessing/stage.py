@@ -203,6 +203,4 @@ def _unexpected(emitter: Emitter, error: BaseException, code: str, message: str)
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
-    raise Interrupted(
-        f"interrupted by {signal.Signals(number).name}", remedy="run the same command again: it continues"
-    )
+    raise Interrupted.by_signal(number)

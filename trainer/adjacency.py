@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -143,13 +144,9 @@ class SampledAdjacency:
         pattern = _with_self_loops(within.indptr, within.indices, ends[-1], self.patterns[0].device)
         whole_indptr = self.patterns[0].indptr.cpu().numpy()
         rows = part.nodes[: len(within.indptr) - 1]
-        entries = np.empty(pattern.num_entries, np.int64)
-        looped = pattern.indptr[:-1].cpu().numpy()
-        others = np.ones(len(entries), bool)
-        others[looped] = False
-        entries[looped] = whole_indptr[rows]
-        # A row's self-loop stands before its entries.
-        entries[others] = part.entries + np.repeat(rows + 1, np.diff(within.indptr))
+        # In the whole sample, too, a row's self-loop stands before its entries.
+        others = part.entries + np.repeat(rows + 1, np.diff(within.indptr))
+        _, entries = _loops_first(within.indptr, others, whole_indptr[rows], np.int64)
         return PartAdjacency(heads(pattern, ends), torch.from_numpy(entries).to(pattern.device))
 
 
@@ -182,14 +179,21 @@ def _with_self_loops(
     device: torch.device | str,
 ) -> Pattern:
     """The pattern with the diagonal first in every row."""
-    rows = len(indptr) - 1
-    looped = np.asarray(indptr) + np.arange(rows + 1)
-    entries = np.empty(len(indices) + rows, np.int32)
-    others = np.ones(len(entries), bool)
-    others[looped[:-1]] = False
-    entries[others] = indices
-    entries[looped[:-1]] = np.arange(rows, dtype=np.int32)
+    looped, entries = _loops_first(indptr, indices, np.arange(len(indptr) - 1, dtype=np.int32), np.int32)
     return Pattern(torch.from_numpy(looped).to(device), torch.from_numpy(entries).to(device), num_columns)
+
+
+def _loops_first(
+    indptr: npt.NDArray[np.int64], others: npt.NDArray[Any], loop_R: npt.NDArray[Any], dtype: npt.DTypeLike
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """What is of a self-loop set before what is of a row's ``others`` [E]: indptr [R+1] and all of it, [E + R]."""
+    looped = np.asarray(indptr) + np.arange(len(indptr))
+    entries = np.empty(len(others) + len(loop_R), dtype)
+    is_other = np.ones(len(entries), bool)
+    is_other[looped[:-1]] = False
+    entries[is_other] = others
+    entries[looped[:-1]] = loop_R
+    return looped, entries
 
 
 def drawn(pattern: Pattern, probability: float | Tensor, generator: torch.Generator) -> Tensor:

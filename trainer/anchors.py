@@ -18,24 +18,28 @@ __all__ = ["Anchors"]
 
 
 class Anchors:
-    """The anchors of every node.
-
-    ``locals_NK`` [N, K] int64 are rows of the PPR matrix, 0 where ``valid_NK`` [N, K] is false: past a row's count, and
-    in rows of nodes without neighbours, which the local loss skips.
-    """
+    """The anchors of every node; a query's are looked up, so that memory does not follow the graph."""
 
     def __init__(self, bundle: Bundle, settings: AnchorSettings) -> None:
         """``ArtifactError`` where the bundle lacks PPR rows, or stores fewer than K a node."""
-        ppr = bundle.ppr(settings.num_local)
-        present_NK = np.arange(settings.num_local) < ppr.count[:, None]
-        self.valid_NK: npt.NDArray[np.bool_] = present_NK & (bundle.symmetric.degrees() > 0)[:, None]
-        self.locals_NK: npt.NDArray[np.int64] = np.where(self.valid_NK, ppr.neighbors, 0)
+        self._neighbors_NK = bundle.ppr(settings.num_local).neighbors
+        self._indptr = bundle.symmetric.indptr
+        self._num_nodes = bundle.num_nodes
         self._num_global = min(settings.num_global, bundle.num_nodes)
         self._table = _table(bundle, settings)
 
+    def locals_of(self, nodes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Local anchors [Q, K], and which there are; the others are 0: past a row's count, and all of a node without
+        neighbours, which the local loss skips.
+        """
+        neighbors_QK = self._neighbors_NK[nodes].astype(np.int64)
+        connected_Q = self._indptr[nodes + 1] > self._indptr[nodes]
+        valid_QK = (neighbors_QK >= 0) & connected_Q[:, None]
+        return np.where(valid_QK, neighbors_QK, 0), valid_QK
+
     def draw_global(self, draw: Draw) -> npt.NDArray[np.int64]:
         """G different nodes; all nodes where the graph has no more than G."""
-        if self._num_global == len(self.valid_NK):
+        if self._num_global == self._num_nodes:
             return np.arange(self._num_global)
         return draw_without_replacement(self._table, self._num_global, draw.numpy(Purpose.ANCHORS))
 

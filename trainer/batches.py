@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -141,10 +141,10 @@ class _QueryAnchors:
         self._anchors = Anchors(bundle, settings.anchors)
         self._device = device
         self._rank = inverse(order)
-        nodes = order[queries]
-        self._locals_QK = torch.from_numpy(self._rank[self._anchors.locals_NK[nodes]]).to(device)
-        self._valid_QK = torch.from_numpy(self._anchors.valid_NK[nodes]).to(device)
-        self._num_local = int(self._anchors.valid_NK.any(axis=1).sum())
+        locals_NK, valid_NK = self._anchors.locals_of(order)
+        self._locals_QK = torch.from_numpy(self._rank[locals_NK[queries]]).to(device)
+        self._valid_QK = torch.from_numpy(valid_NK[queries]).to(device)
+        self._num_local = int(valid_NK.any(axis=1).sum())
 
     def of(self, draw: Draw) -> AnchorSet:
         """Those of a step."""
@@ -189,25 +189,26 @@ class MiniBatch:
 
     @property
     def num_steps(self) -> int:
-        """Enough for every node to be a query once."""
-        return -(-self._num_nodes // (self._settings.batch.size * self._world_size))
+        """Enough for every node to be a query once, and a multiple of those that are accumulated."""
+        accumulate = self._settings.optimizer.accumulate
+        return -(-self._num_nodes // (self._settings.batch.size * self._world_size * accumulate)) * accumulate
 
     def step(self, epoch: int, number: int) -> Step:
         """Columns and global anchors are the same on every worker; neighbours and edges are each worker's own."""
         shared = Draw(self._settings.run.seed, epoch, number)
         own = Draw(self._settings.run.seed, epoch, number, self._rank)
         shares = self.queries(epoch, number)
-        queries, together = shares[self._rank], np.concatenate(shares)
+        queries = shares[self._rank]
         if self._anchors is None:
             seeds, anchors = _seeds(queries), None
         else:
-            seeds, anchors = self._with_anchors(self._anchors, queries, together, shared)
+            seeds, anchors = self._with_anchors(self._anchors, shares, shared)
         views, query_views = self._views(seeds, max(len(queries), FEWEST_ROWS), shared, own)
         return Step(
             views=views,
             query_views=query_views,
             queries=slice(0, len(queries)),
-            num_queries=len(together),
+            num_queries=sum(map(len, shares)),
             draw=own,
             anchors=anchors,
         )
@@ -237,41 +238,46 @@ class MiniBatch:
             views = two_views(features, adjacency.dropped, augment, shared, own, self._device, factors)
         if asked >= len(seeds):
             return views, views
-        parts = [self._part(sample, adjacency, asked) for sample, (_, adjacency) in zip(samples, sampled, strict=True)]
+        parts = [self._part(sample, *pair, asked) for sample, pair in zip(samples, sampled, strict=True)]
         return views, [part.of(view) for part, view in zip(itertools.cycle(parts), views, strict=False)]
 
-    def _part(self, sample: Sample, adjacency: SampledAdjacency | MeanSampledAdjacency, seeds: int) -> _PartOfView:
+    def _part(
+        self, sample: Sample, features: Features, adjacency: SampledAdjacency | MeanSampledAdjacency, seeds: int
+    ) -> _PartOfViews:
         part = part_of(sample, seeds)
-        return _PartOfView(torch.from_numpy(part.nodes).to(self._device), adjacency.part(part))
+        return _PartOfViews(features.take(torch.from_numpy(part.nodes).to(self._device)), adjacency.part(part))
 
     def _sampled(self, topology: Topology, sample: Sample) -> tuple[Features, SampledAdjacency | MeanSampledAdjacency]:
         degree_n = topology.indptr[sample.nodes + 1] - topology.indptr[sample.nodes]
         adjacency = self._aggregator.sampled(sample, degree_n, self._device)
         return self._store.rows(sample.nodes, self._device), adjacency
 
-    def _with_anchors(
-        self, stored: Anchors, queries: Int64Array, together: Int64Array, draw: Draw
-    ) -> tuple[Int64Array, AnchorSet]:
-        """The seeds, and where among them the queries' anchors are; ``together`` are all workers' queries."""
+    def _with_anchors(self, stored: Anchors, shares: Sequence[Int64Array], draw: Draw) -> tuple[Int64Array, AnchorSet]:
+        """The seeds, and where among them the queries' anchors are; ``shares`` are every worker's queries."""
         anchors_G = stored.draw_global(draw)
-        locals_QK, valid_QK = stored.locals_NK[queries], stored.valid_NK[queries]
+        queries, before = shares[self._rank], sum(map(len, shares[: self._rank]))
+        locals_TK, valid_TK = stored.locals_of(np.concatenate(shares))
+        own = slice(before, before + len(queries))
+        locals_QK, valid_QK = locals_TK[own], valid_TK[own]
         seeds = _seeds(queries, anchors_G, locals_QK[valid_QK])
         position = _Positions(seeds)
         return seeds, AnchorSet(
             anchors_G=torch.from_numpy(position(anchors_G)).to(self._device),
             locals_QK=torch.from_numpy(np.where(valid_QK, position(locals_QK), 0)).to(self._device),
             valid_QK=torch.from_numpy(valid_QK).to(self._device),
-            num_local=int(stored.valid_NK[together].any(axis=1).sum()),
+            num_local=int(valid_TK.any(axis=1).sum()),
         )
 
 
 @dataclass(frozen=True)
-class _PartOfView:
-    nodes_m: Tensor
+class _PartOfViews:
+    """The features as stored, which views of one neighbourhood scale and do not copy."""
+
+    features: Features
     adjacency: PartAdjacency
 
     def of(self, view: View) -> View:
-        return View(view.features.take(self.nodes_m), self.adjacency.of(view.adjacencies))
+        return View(replace(view.features, matrix=self.features.matrix), self.adjacency.of(view.adjacencies))
 
 
 def _seeds(queries: Int64Array, *anchors: Int64Array) -> Int64Array:
@@ -293,13 +299,13 @@ class _Positions:
         return positions
 
 
-def prefetched(steps: Steps, first_epoch: int, epochs: int) -> Iterator[tuple[int, int, Step]]:
-    """(epoch, number, step) to the end of the run; a thread makes each while the one before it trains."""
-    places = itertools.product(range(first_epoch, epochs), range(steps.num_steps))
+def prefetched(steps: Steps, first: int, end: int) -> Iterator[tuple[int, Step]]:
+    """The run's steps from number ``first`` to before ``end``; a thread makes each while the one before it trains."""
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
-        coming = [(place, thread.submit(steps.step, *place)) for place in itertools.islice(places, 1)]
-        while coming:
-            place, future = coming.pop()
-            step = future.result()
-            coming = [(following, thread.submit(steps.step, *following)) for following in itertools.islice(places, 1)]
-            yield *place, step
+        coming = None if first >= end else thread.submit(steps.step, *divmod(first, steps.num_steps))
+        for number in range(first, end):
+            assert coming is not None
+            step = coming.result()
+            if number + 1 < end:
+                coming = thread.submit(steps.step, *divmod(number + 1, steps.num_steps))
+            yield number, step

@@ -1,6 +1,6 @@
 """Checkpoints: weights as safetensors, the rest as JSON, whole or absent.
 
-``work/checkpoints/epoch-000050/`` holds ``model.safetensors`` (online, predictor and target, with their BatchNorm
+``work/checkpoints/step-00000050/`` holds ``model.safetensors`` (online, predictor and target, with their BatchNorm
 statistics), ``optimizer.safetensors`` and ``state.json``, which is written last and carries the files' hashes. The
 last two are kept. Draws have no state (``trainer.randomness``), so nothing else is needed to go on.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,25 +32,43 @@ MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.j
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has come, over all its resumptions: whole epochs, optimizer steps, seconds; and on what device.
+    """How far a run has come, over all its resumptions: whole epochs, batches, seconds; and on what device.
 
-    ``peak_bytes``: the most memory that rank 0 has held, on the GPU where it trains on one. ``stopped``: the run ended
-    early.
+    ``batch`` of the ``batches`` of the epoch under way are done, ``losses`` are what they were reported with: (loss,
+    batches). ``peak_bytes``: the most memory that rank 0 has held, on the GPU where it trains on one. ``stopped``: the
+    run ended early.
     """
 
     device: str
     epoch: int = 0
+    batch: int = 0
+    batches: int = 1
+    losses: tuple[tuple[float, int], ...] = ()
     steps: int = 0
     seconds: float = 0.0
     peak_bytes: int = 0
     plateau: Plateau = field(default_factory=Plateau)
     stopped: bool = False
 
+    @property
+    def place(self) -> int:
+        """The number of the batch that comes next, from the run's first, where all epochs have ``batches``."""
+        return self.epoch * self.batches + self.batch
+
+    def continued(self, batches: int) -> Progress:
+        """With so many batches an epoch from now on: another number of workers takes others, from about as far."""
+        return replace(self, batch=self.batch * batches // self.batches, batches=batches)
+
+    def advanced(self) -> Progress:
+        """A batch later."""
+        epochs, batch = divmod(self.batch + 1, self.batches)
+        return replace(self, epoch=self.epoch + epochs, batch=batch, steps=self.steps + 1)
+
 
 def save(work: Path, model: Objective, optimizer: torch.optim.Optimizer, progress: Progress, fingerprint: str) -> Path:
-    """Write the checkpoint of ``progress.epoch`` and drop all but the last two."""
+    """Write the checkpoint of ``progress.steps`` and drop all but the last two."""
     folder = work / "checkpoints"
-    final = folder / f"epoch-{progress.epoch:06d}"
+    final = folder / f"step-{progress.steps:08d}"
     partial = folder / f".{final.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -93,7 +111,8 @@ def progress_of(path: Path) -> Progress:
     """How far the run was at this checkpoint."""
     state = _state(path)
     told = {part.name: state[part.name] for part in fields(Progress)}
-    return Progress(**{**told, "plateau": Plateau(**told["plateau"])})
+    losses = tuple((float(loss), int(batches)) for loss, batches in told["losses"])
+    return Progress(**{**told, "losses": losses, "plateau": Plateau(**told["plateau"])})
 
 
 def load_online(path: Path, encoder: Encoder | RelationEncoders) -> None:
@@ -125,7 +144,7 @@ def clear(work: Path) -> None:
 
 
 def _checkpoints(work: Path) -> list[Path]:
-    return sorted((work / "checkpoints").glob("epoch-*"), key=lambda path: int(path.name.removeprefix("epoch-")))
+    return sorted((work / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def _state(path: Path) -> dict[str, Any]:

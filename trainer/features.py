@@ -191,12 +191,11 @@ class _HashedSource:
         self._ppr = ppr
 
     def read(self, rows: npt.NDArray[np.int64], device: torch.device | str) -> SparseMatrix:
-        count = self._ppr.count[rows].astype(np.int64)
         neighbors, scores = self._ppr.neighbors[rows], self._ppr.scores[rows]
-        present = np.arange(neighbors.shape[1]) < count[:, None]
+        present = neighbors >= 0
         bits = mixed(neighbors[present])
         signs = np.where(bits >> np.uint64(63), np.float32(-1), np.float32(1))
-        indptr = np.concatenate([[0], np.cumsum(count)])
+        indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
         columns = (bits % np.uint64(HASHED_COLUMNS)).astype(np.int32)
         return _sparse(indptr, columns, signs * scores[present], HASHED_COLUMNS, device)
 

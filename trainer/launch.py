@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +30,10 @@ class InProcess:
     def wrap(self, model: Objective) -> nn.Module:
         """The model itself."""
         return model
+
+    def alone(self, _wrapped: nn.Module, /) -> AbstractContextManager[None]:
+        """As ever."""
+        return contextlib.nullcontext()
 
     def mean(self, tensor: Tensor) -> Tensor:
         """The tensor itself."""

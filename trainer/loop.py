@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -20,13 +22,13 @@ from trainer.checkpoint import Progress
 from trainer.features import load_features
 from trainer.memory import peak_bytes
 from trainer.objectives import Objective, Step, new_objective
-from trainer.schedules import ema_decay, learning_rate
+from trainer.schedules import ema_decay, learning_rate, lr_factor
 from trainer.settings import TrainSettings
 
 __all__ = ["Context", "Job", "run"]
 
 REPORT_STEPS = 100
-"""Steps between metrics inside a long epoch; every epoch's end reports."""
+"""Batches between metrics inside a long epoch, or what accumulation rounds them up to; every epoch's end reports."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,9 @@ class Context(Protocol):
 
     def wrap(self, model: Objective) -> nn.Module:
         """The model with gradients averaged over workers."""
+
+    def alone(self, wrapped: nn.Module, /) -> AbstractContextManager[None]:
+        """While gradients stay this worker's own."""
 
     def mean(self, tensor: Tensor) -> Tensor:
         """The mean over workers, on all of them."""
@@ -103,47 +108,57 @@ class _Training:
     ) -> None:
         self.job, self.context, self.steps = job, context, steps
         self.model, self.wrapped, self.optimizer = model, context.wrap(model), optimizer
-        self.progress = progress
+        self.progress = progress.continued(steps.num_steps)
         self.total_steps = job.settings.run.epochs * steps.num_steps
+        self.accumulate = job.settings.optimizer.accumulate
+        self.lr_factor = lr_factor(job.settings.optimizer, context.world_size * self.accumulate)
+        self.report_every = -(-REPORT_STEPS // self.accumulate) * self.accumulate
         self.window = _Window()
-        self.epoch_losses: list[tuple[float, int]] = []
+        self.kept_at = time.monotonic()
 
     def run(self) -> None:
-        epochs = self.job.settings.run.epochs
-        last = self.steps.num_steps - 1
-        for epoch, number, step in prefetched(self.steps, self.progress.epoch, epochs):
+        emitter = self.context.emitter
+        for done, step in prefetched(self.steps, self.progress.place, self.total_steps):
             self.window.waited()
-            self._train(step)
-            if number == last:
-                self.progress = replace(self.progress, epoch=epoch + 1)
-            if number == last or (number + 1) % REPORT_STEPS == 0:
+            self._train(done, step)
+            self.progress = self.progress.advanced()
+            epoch_ended = self.progress.batch == 0
+            if epoch_ended or self.progress.batch % self.report_every == 0:
                 self._report()
-            if number == last:
-                self._decide()
-                self._keep()
-            done = self.progress.steps
-            self.context.emitter.progress(done, done if self.progress.stopped else self.total_steps, "steps")
+                if epoch_ended:
+                    self._decide()
+                self._keep(epoch_ended=epoch_ended)
+            emitter.progress(done + 1, done + 1 if self.progress.stopped else self.total_steps, "steps")
             if self.progress.stopped:
                 break
 
-    def _train(self, step: Step) -> None:
+    def _train(self, done: int, step: Step) -> None:
+        """One batch, the run's ``done``-th from 0; the last of those that are accumulated moves the parameters."""
         settings = self.job.settings
-        done = self.progress.steps
-        self.optimizer.param_groups[0]["lr"] = learning_rate(
-            settings.optimizer, done, self.steps.num_steps, self.total_steps
-        )
         self.wrapped.train(settings.encoder.batch_norm_statistics == "batch" or done == 0)
-        losses = self.wrapped(step)
-        self.optimizer.zero_grad()
-        # Workers' gradients are averaged, their shares of the loss are to be summed.
-        (losses[0] * self.context.world_size).backward()
-        self.optimizer.step()
-        self.model.update_target(ema_decay(settings.optimizer, done, self.total_steps))
-        self.progress = replace(self.progress, steps=done + 1)
+        last = (done + 1) % self.accumulate == 0
+        with contextlib.nullcontext() if last else self.context.alone(self.wrapped):
+            losses = self.wrapped(step)
+            # Workers' gradients are averaged, their shares of the loss are to be summed.
+            (losses[0] * (self.context.world_size / self.accumulate)).backward()
+        if last:
+            self.optimizer.param_groups[0]["lr"] = self.lr_factor * learning_rate(
+                settings.optimizer, done, self.steps.num_steps, self.total_steps
+            )
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.model.update_target(ema_decay(settings.optimizer, done, self.total_steps))
         self.window.add(losses.detach(), step.num_queries)
 
     def _report(self) -> None:
-        """Metrics of the steps since the last report, over all workers; every worker calls this equally often."""
+        """Metrics of the steps since the last report, over all workers; every worker calls this equally often.
+
+        A report is where workers agree: BatchNorm's running statistics, which differ between those with different
+        queries, go on as their mean, and so a checkpoint may follow.
+        """
+        for buffer in self.model.buffers():
+            if buffer.is_floating_point():
+                buffer.copy_(self.context.mean(buffer))
         window, self.window = self.window, _Window()
         losses = (self.context.mean(torch.as_tensor(window.losses)) * self.context.world_size / window.steps).tolist()
         if not all(math.isfinite(loss) for loss in losses):
@@ -153,9 +168,9 @@ class _Training:
                 remedy="lower optimizer.lr, raise the temperatures, or look for extreme feature values",
             )
         seconds = time.perf_counter() - window.began
-        self.epoch_losses.append((losses[0], window.steps))
         self.progress = replace(
             self.progress,
+            losses=(*self.progress.losses, (losses[0], window.steps)),
             seconds=self.progress.seconds + seconds,
             peak_bytes=max(self.progress.peak_bytes, peak_bytes(self.context.device)),
         )
@@ -173,34 +188,26 @@ class _Training:
     def _decide(self) -> None:
         """Whether the run ends here for what its loss does. The loss is all workers', and so is the answer."""
         stop = self.job.settings.run.stop
-        loss = sum(loss * steps for loss, steps in self.epoch_losses) / sum(steps for _, steps in self.epoch_losses)
-        self.epoch_losses = []
+        losses = self.progress.losses
+        loss = sum(loss * steps for loss, steps in losses) / sum(steps for _, steps in losses)
         plateau = self.progress.plateau.after(loss, stop.window, stop.tolerance)
         stopped = stop.rule == "plateau" and plateau.flat >= stop.patience
-        self.progress = replace(self.progress, plateau=plateau, stopped=stopped)
+        self.progress = replace(self.progress, losses=(), plateau=plateau, stopped=stopped)
 
-    def _keep(self) -> None:
-        """Write what is due after this epoch. Snapshots start at the first interval: the untrained encoder is one of
+    def _keep(self, *, epoch_ended: bool) -> None:
+        """Write what is due after a report. Snapshots start at the first interval: the untrained encoder is one of
         evaluation's baselines already.
         """
-        run, epoch = self.job.settings.run, self.progress.epoch
-        last = epoch == run.epochs or self.progress.stopped
-        snapshot_due = run.snapshot_every is not None and (last or epoch % run.snapshot_every == 0)
-        checkpoint_due = last or epoch % run.checkpoint_every == 0
-        if snapshot_due or checkpoint_due:
-            self._average_statistics()
         if self.context.rank > 0:
             return
-        if snapshot_due:
+        run, epoch = self.job.settings.run, self.progress.epoch
+        last = epoch_ended and (epoch == run.epochs or self.progress.stopped)
+        if run.snapshot_every is not None and epoch_ended and (last or epoch % run.snapshot_every == 0):
             checkpoint.save_snapshot(self.job.work, self.model.online, epoch)
-        if checkpoint_due:
+        late = time.monotonic() - self.kept_at >= 60 * run.checkpoint_minutes
+        if last or late or (epoch_ended and epoch % run.checkpoint_every == 0):
             checkpoint.save(self.job.work, self.model, self.optimizer, self.progress, self.job.fingerprint)
-
-    def _average_statistics(self) -> None:
-        """BatchNorm's running statistics differ between workers with different queries; go on with their mean."""
-        for buffer in self.model.buffers():
-            if buffer.is_floating_point():
-                buffer.copy_(self.context.mean(buffer))
+            self.kept_at = time.monotonic()
 
 
 class _Window:

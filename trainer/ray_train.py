@@ -56,6 +56,11 @@ class RayWorker:
         """DistributedDataParallel; BatchNorm's statistics stay each worker's own."""
         return nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
 
+    def alone(self, wrapped: nn.Module, /) -> contextlib.AbstractContextManager[None]:
+        """Without DistributedDataParallel's sum over workers."""
+        assert isinstance(wrapped, nn.parallel.DistributedDataParallel)
+        return wrapped.no_sync()
+
     def mean(self, tensor: Tensor) -> Tensor:
         """All-reduced over the process group, on this worker's device."""
         total = tensor.to(self.device, copy=True)

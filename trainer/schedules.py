@@ -6,7 +6,7 @@ import math
 
 from trainer.settings import OptimizerSettings
 
-__all__ = ["ema_decay", "learning_rate"]
+__all__ = ["ema_decay", "learning_rate", "lr_factor"]
 
 
 def learning_rate(settings: OptimizerSettings, step: int, steps_per_epoch: int, total_steps: int) -> float:
@@ -17,6 +17,12 @@ def learning_rate(settings: OptimizerSettings, step: int, steps_per_epoch: int, 
     if settings.schedule == "constant":
         return settings.lr
     return settings.lr * _cosine((step - warmup) / (total_steps - warmup))
+
+
+def lr_factor(settings: OptimizerSettings, batches: int) -> float:
+    """What the rate is multiplied by where a step of the optimizer is made of so many batches."""
+    power = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}[settings.lr_scaling]
+    return float(batches**power)
 
 
 def ema_decay(settings: OptimizerSettings, step: int, total_steps: int) -> float:

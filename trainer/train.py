@@ -96,7 +96,7 @@ def _made(request: TrainSpec, bundle: Bundle, embedded: Bundle, identity: str, e
 
 def _identity(bundle: Bundle, embedded: Bundle, settings: TrainSettings) -> str:
     """What decides a run's outcome: the data and every setting but those of where and how it is carried out."""
-    carried_out = {"run": {"checkpoint_every", "num_workers", "device"}}
+    carried_out = {"run": {"checkpoint_every", "checkpoint_minutes", "num_workers", "device"}}
     reads_ppr = (settings.uses_anchors or bundle.features is None) and (bundle.path / "ppr").is_dir()
     derived = [read_manifest(bundle.path / "ppr", PPR)["content_hash"]] if reads_ppr else []
     graphs = [bundle.content_hash, embedded.content_hash]
@@ -132,6 +132,13 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
             given=f"augment.half_hop = {settings.augment.half_hop} in mini-batches, for {bundle.num_nodes} nodes",
             remedy="augment.half_hop = 0, or batch.mode = full",
             pointer="/settings/augment/half_hop",
+        )
+    if settings.optimizer.accumulate > 1 and batch_mode(settings.batch, bundle.num_nodes) == "full":
+        raise UsageError(
+            "a full batch is all there is to an epoch: nothing can be accumulated",
+            given=f"optimizer.accumulate = {settings.optimizer.accumulate} for {bundle.num_nodes} nodes in full batch",
+            remedy="optimizer.accumulate = 1, or batch.mode = mini",
+            pointer="/settings/optimizer/accumulate",
         )
     if settings.uses_anchors and settings.anchors.num_global >= bundle.num_nodes:
         emitter.warning(

@@ -63,6 +63,7 @@ def run_stage(stage: str, spec: Mapping[str, Any], on_event: Callable[[dict[str,
     """Run a stage to its end, in a process group of its own, handing over its events as they come.
 
     SIGINT and SIGTERM are passed on to the group, and the stage ends in its own time; a second SIGINT kills the group.
+    After either the outcome is an interruption, also where the stage had made what it was to make.
     Where this process is killed, the stage is told to end.
     """
     with tempfile.TemporaryDirectory(prefix=f"rgrl-{stage}-") as folder:
@@ -82,10 +83,12 @@ def run_stage(stage: str, spec: Mapping[str, Any], on_event: Callable[[dict[str,
                 for event in _events(process, events_file):
                     last = event
                     on_event(event)
-            code = process.returncode
-            if code < 0 and interrupted:
+            code, error = process.returncode, last.get("error")
+            # A signal that comes when the stage is done, or nearly, is for whatever its caller would do next.
+            if interrupted and code <= 0:
                 code = Interrupted.exit_code
-            return StageOutcome(code if code >= 0 else 1, last.get("summary"), last.get("error"), _end_of(log))
+                error = Interrupted.by_signal(interrupted[0]).as_dict()
+            return StageOutcome(code if code >= 0 else 1, last.get("summary"), error, _end_of(log))
 
 
 def _events(process: subprocess.Popen[bytes], file: Path) -> Iterator[dict[str, Any]]:

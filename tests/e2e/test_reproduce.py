@@ -48,11 +48,11 @@ def test_a_table_is_interrupted_goes_on_and_reports(
     command += [*given, *small, "--json"]
 
     process = spawn(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not list(out.glob("runs/*/work/checkpoints/epoch-*/state.json")):
+    while process.poll() is None and not list(out.glob("runs/*/work/checkpoints/step-*/state.json")):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
-    begun = [json.loads(file.read_text())["epoch"] for file in out.glob("runs/*/work/checkpoints/epoch-*/state.json")]
+    begun = [json.loads(file.read_text())["epoch"] for file in out.glob("runs/*/work/checkpoints/step-*/state.json")]
     assert 0 < max(begun) < EPOCHS
     assert not list(out.glob("runs/*/embeddings"))
 

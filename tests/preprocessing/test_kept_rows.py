@@ -17,7 +17,7 @@ from ppr_cases import NAMED, check_claims, dense_ppr, graphs, real_adjacency, st
 
 from preprocessing import kept_rows, parts
 from preprocessing.artifact import read_manifest, verify
-from preprocessing.bundle import PPR, Bundle
+from preprocessing.bundle import NEIGHBORS, PPR, SCORES, Bundle
 from preprocessing.errors import ArtifactError, UsageError
 from preprocessing.ppr import preprocess
 from preprocessing.settings import PprSettings
@@ -200,7 +200,9 @@ def test_a_run_that_failed_goes_on_without_looking_at_the_change_again(
     assert {name: (new.path / "ppr" / name).stat().st_ino for name in finished} == finished
     assert 0 < expected["previous"]["kept"] < 120
     assert sorted(read_manifest(new.path / "ppr", PPR)["files"]) == [
-        f"part-{number:05d}.parquet" for number in range(4)
+        NEIGHBORS,
+        *(f"part-{number:05d}.parquet" for number in range(4)),
+        SCORES,
     ]
 
 

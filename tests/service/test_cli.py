@@ -236,6 +236,12 @@ def slow(spec, emit):
     if spec.get("die"):
         import os
         os.kill(os.getpid(), 9)
+    if spec.get("deaf"):
+        import signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        emit.metrics(2, {})
+        return {"naps": 2}
     while True:
         time.sleep(0.01)
 sys.exit(run_stage({"index": slow}, sys.argv[1:]))
@@ -261,6 +267,23 @@ def test_signals_reach_the_stage_and_its_exit_code_comes_back(slow_stage: Path) 
     assert outcome.error["code"] == "interrupted"
     assert "said on the way" in outcome.log
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["metrics", "result"])
+def test_a_signal_is_heeded_where_the_stage_ends_well_all_the_same(
+    slow_stage: Path, number: signal.Signals, moment: str
+) -> None:
+    """It came too late for the stage: whoever would start the next one must still hear of it."""
+
+    def interrupt(event: dict[str, Any]) -> None:
+        if event["event"] == moment:
+            os.kill(os.getpid(), number)
+
+    outcome = stages.run_stage("index", {"deaf": True}, interrupt)
+    assert (outcome.exit_code, outcome.summary) == (130, {"naps": 2})
+    assert outcome.error is not None
+    assert outcome.error["message"] == f"interrupted by {number.name}"
 
 
 def test_a_stage_that_is_killed_is_a_failure_with_its_log(slow_stage: Path) -> None:

@@ -314,11 +314,11 @@ def test_history_of_a_job(tmp_path: Path) -> None:
             "rank": ([0, 12, 24, 36, 49], None),
         }
 
-        checkpoint = settings.jobs / job / "train" / "checkpoints" / "epoch-000050"
+        checkpoint = settings.jobs / job / "train" / "checkpoints" / "step-00000050"
         checkpoint.mkdir(parents=True)
         (checkpoint / "model.safetensors").write_bytes(b"12345")
         (found,) = client.get(f"/v1/jobs/{job}/checkpoints").json()["items"]
-        assert (found["name"], found["bytes"]) == ("epoch-000050", 5)
+        assert (found["name"], found["bytes"]) == ("step-00000050", 5)
 
         with client.stream("GET", f"/v1/jobs/{job}/events", headers={"Accept": "text/event-stream"}) as stream:
             text = "".join(stream.iter_text())

@@ -27,9 +27,10 @@ def test_smoothed_features_are_weighted_means(tmp_path: Path, layout: str, trans
     store = load_features(bundle, FeatureSettings(transform=transform))
     ppr = bundle.ppr()
     # Node 5 has no PPR neighbours at all: it keeps what it has.
-    count = ppr.count.copy()
-    count[5] = 0
-    smoothed = PprSmoothed(store, replace(ppr, count=count))
+    neighbors = ppr.neighbors.copy()
+    neighbors[5] = -1
+    count = (neighbors >= 0).sum(axis=1)
+    smoothed = PprSmoothed(store, replace(ppr, neighbors=neighbors))
     rows = np.array([39, 5, 0, 5, 17])
     found = smoothed.rows(rows) @ torch.eye(12)
 

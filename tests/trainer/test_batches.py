@@ -78,8 +78,8 @@ def test_rows_of_a_full_batch_are_nodes_in_its_order(tmp_path: Path, monkeypatch
         assert pattern.num_entries == len(arcs)
         assert set(zip(nodes, heard, strict=True)) == arcs
         queries, valid = order[step.queries].numpy(), step.anchors.valid_QK
-        assert torch.equal(valid, torch.from_numpy(anchors.valid_NK[queries]))
-        expected = torch.from_numpy(anchors.locals_NK[queries])
+        assert torch.equal(valid, torch.from_numpy(anchors.locals_of(queries)[1]))
+        expected = torch.from_numpy(anchors.locals_of(queries)[0])
         assert torch.equal(order[step.anchors.locals_QK][valid], expected[valid])
         assert order[step.anchors.anchors_G].tolist() == anchors.draw_global(Draw(0, 2, 0)).tolist()
 
@@ -103,16 +103,19 @@ def test_a_mini_batch_finds_its_anchors_among_its_seeds(tmp_path: Path) -> None:
         rows = step.views[0].features.matrix
         assert torch.equal(rows[step.queries], x[queries])
         assert torch.equal(rows[step.anchors.anchors_G], x[anchors.draw_global(Draw(0, 2, number))])
-        assert torch.equal(step.anchors.valid_QK, torch.from_numpy(anchors.valid_NK[queries]))
-        wanted = x[anchors.locals_NK[queries]]
+        assert torch.equal(step.anchors.valid_QK, torch.from_numpy(anchors.locals_of(queries)[1]))
+        wanted = x[anchors.locals_of(queries)[0]]
         assert torch.equal(rows[step.anchors.locals_QK][step.anchors.valid_QK], wanted[step.anchors.valid_QK])
 
 
 def test_prefetching_yields_every_step_in_order(tmp_path: Path) -> None:
     steps = source(tmp_path, "mini")
-    places = [(epoch, number) for epoch, number, _ in prefetched(steps, 1, 3)]
-    assert places == [(epoch, number) for epoch in (1, 2) for number in range(steps.num_steps)]
-    assert list(prefetched(steps, 3, 3)) == []
+    first, end = steps.num_steps + 1, 3 * steps.num_steps
+    got = list(prefetched(steps, first, end))
+    assert [number for number, _ in got] == list(range(first, end))
+    for number, step in got:
+        assert step.draw == steps.step(*divmod(number, steps.num_steps)).draw
+    assert list(prefetched(steps, end, end)) == []
 
 
 def test_anchors_are_distinct_and_follow_the_degree_weights(tmp_path: Path) -> None:
@@ -151,5 +154,6 @@ def test_nodes_without_neighbours_have_no_local_anchor(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path, nodes=12, edges=0, top_k=12)
     chosen = TrainSettings.model_validate({"anchors": {"num_local": 12}}).anchors
     anchors = Anchors(bundle, chosen)
-    assert not anchors.valid_NK[-1].any()
-    assert anchors.valid_NK[:-1].sum(axis=1).tolist() == [11] * 11
+    _, valid_NK = anchors.locals_of(np.arange(12))
+    assert not valid_NK[-1].any()
+    assert valid_NK[:-1].sum(axis=1).tolist() == [11] * 11

@@ -145,7 +145,7 @@ def test_a_signal_ends_the_stage_and_every_process_of_its_ray(
     (tmp_path / "spec.json").write_text(json.dumps(spec | {"settings": settings}))
     command = [sys.executable, "-m", "trainer", "train", str(tmp_path / "spec.json")]
     stage = psutil.Popen(command, env=os.environ | {EVENTS_VARIABLE: str(tmp_path / "events")})
-    while not list((tmp_path / "work" / "checkpoints").glob("epoch-*")):
+    while not list((tmp_path / "work" / "checkpoints").glob("step-*")):
         assert stage.poll() is None
         time.sleep(0.2)
     children = stage.children(recursive=True)

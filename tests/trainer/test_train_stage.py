@@ -179,20 +179,20 @@ def test_an_interrupted_run_goes_on_and_ends_as_the_undisturbed(
     really_run = loop.run
     monkeypatch.setattr(loop, "run", lambda job, context: (started.append(job.resume), really_run(job, context)))
     run(broken)
-    assert [path.name for path in started] == ["epoch-000002"]
+    assert [path.name for path in started] == ["step-00000002"]
     assert np.array_equal(vectors(broken), vectors(straight))
 
 
 def test_checkpoints_are_kept_by_number_and_not_by_name(tmp_path: Path) -> None:
-    """Epoch 1,000,000 has a digit more than the one before it."""
+    """Step 100,000,000 has a digit more than the one before it."""
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(model.parameters())
-    for epoch in (999_900, 999_950, 1_000_000, 1_000_050):
-        checkpoint.save(tmp_path, model, optimizer, checkpoint.Progress("cpu", epoch=epoch), "print")  # type: ignore[arg-type]
+    for steps in (99_999_900, 99_999_950, 100_000_000, 100_000_050):
+        checkpoint.save(tmp_path, model, optimizer, checkpoint.Progress("cpu", steps=steps), "print")  # type: ignore[arg-type]
     newest = checkpoint.newest(tmp_path, "print")
     assert newest is not None
-    assert checkpoint.progress_of(newest).epoch == 1_000_050
-    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"epoch-1000000", "epoch-1000050"}
+    assert checkpoint.progress_of(newest).steps == 100_000_050
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-100000000", "step-100000050"}
 
 
 def test_checkpoints_of_other_settings_are_not_continued(bundle: Bundle, tmp_path: Path) -> None:
@@ -216,14 +216,14 @@ def test_sigterm_ends_the_process_with_130_and_leaves_its_checkpoints(
     environment = os.environ | {"RGRL_EVENTS": str(events)}
     process = spawn(command, env=environment, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 120
-    while not list((tmp_path / "work" / "checkpoints").glob("epoch-*")) and time.monotonic() < until:
+    while not list((tmp_path / "work" / "checkpoints").glob("step-*")) and time.monotonic() < until:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     last = json.loads(events.read_text().splitlines()[-1])
     assert last["error"]["code"] == "interrupted"
-    kept = sorted((tmp_path / "work" / "checkpoints").glob("epoch-*"))
+    kept = sorted((tmp_path / "work" / "checkpoints").glob("step-*"))
     assert kept
     assert not (tmp_path / "embeddings").exists()
 

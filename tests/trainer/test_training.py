@@ -1,5 +1,7 @@
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,19 @@ from training_bundles import Recorder, make_bundle, settings_document
 from preprocessing.bundle import Bundle
 from preprocessing.errors import RgrlError
 from trainer import checkpoint, curve, loop
+from trainer.batches import MiniBatch
+from trainer.features import load_features
 from trainer.launch import InProcess
 from trainer.objectives import new_objective
 from trainer.plateau import Plateau
 from trainer.settings import TrainSettings
+
+
+def checkpoint_of(work: Path, epoch: int) -> Path:
+    """That of so many whole epochs."""
+    [found] = [path for path in (work / "checkpoints").iterdir() if checkpoint.progress_of(path).epoch == epoch]
+    return found
+
 
 MINI = {"mode": "mini", "size": 16, "fan_out": [3, 3]}
 
@@ -49,11 +60,89 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 def test_a_run_repeats_and_resumes_bit_for_bit(bundle: Bundle, tmp_path: Path, batch: dict) -> None:
     whole = train(bundle, tmp_path / "whole", batch=batch)
     assert equal(train(bundle, tmp_path / "again", batch=batch), whole)
-    resumed = train(
-        bundle, tmp_path / "resumed", resume=tmp_path / "whole" / "checkpoints" / "epoch-000002", batch=batch
-    )
+    resumed = train(bundle, tmp_path / "resumed", resume=checkpoint_of(tmp_path / "whole", 2), batch=batch)
     assert equal(resumed, whole)
     assert not equal(train(bundle, tmp_path / "other", batch=batch, run={"epochs": 4, "seed": 1}), whole)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("died_at", [1, 2, 5, 6, 7, 11])
+def test_a_run_killed_at_any_batch_resumes_bit_for_bit(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, died_at: int, accumulate: int
+) -> None:
+    """Every checkpoint inside an epoch of six batches, too: its losses and the curve are the undisturbed run's."""
+    monkeypatch.setattr(loop, "REPORT_STEPS", 1)
+    stop = {"rule": "plateau", "window": 1, "tolerance": 1e-6, "patience": 9}
+    parts = {
+        "batch": {"mode": "mini", "size": 7, "fan_out": [3, 3]},
+        "optimizer": {"accumulate": accumulate, "schedule": "cosine"},
+        "run": {"epochs": 3, "checkpoint_minutes": 0, "stop": stop},
+    }
+    whole = train(bundle, tmp_path / "whole", **parts)
+    ended = checkpoint.progress_of(checkpoint.newest(tmp_path / "whole", "print"))
+    assert (ended.epoch, ended.batch, ended.steps) == (3, 0, 18)
+    saved = checkpoint.save
+
+    def die(work: Path, model: Any, optimizer: Any, progress: checkpoint.Progress, fingerprint: str) -> Path:
+        if progress.steps > died_at:
+            raise KeyboardInterrupt
+        return saved(work, model, optimizer, progress, fingerprint)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoint, "save", die)
+        train(bundle, tmp_path / "broken", **parts)
+    newest = checkpoint.newest(tmp_path / "broken", "print")
+    if newest is not None:
+        assert checkpoint.progress_of(newest).steps == died_at // accumulate * accumulate
+    resumed = train(bundle, tmp_path / "broken", resume=newest, **parts)
+    assert equal(resumed, whole)
+    again = checkpoint.progress_of(checkpoint.newest(tmp_path / "broken", "print"))
+    assert (again.plateau, again.steps) == (ended.plateau, ended.steps)
+    curves = [[point["loss"] for point in curve.read(tmp_path / name)] for name in ("whole", "broken")]
+    assert curves[0] == curves[1]
+    assert len(curves[0]) == 18 // accumulate
+
+
+def test_accumulated_batches_move_the_parameters_by_their_mean_gradient(bundle: Bundle, tmp_path: Path) -> None:
+    parts = {"batch": {"mode": "mini", "size": 10, "fan_out": [3, 3]}, "run": {"epochs": 1}}
+    chosen = TrainSettings.model_validate(settings_document(**parts, optimizer={"accumulate": 2}))
+    model = new_objective(12, chosen)
+    moved = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(moved, lr=chosen.optimizer.lr, weight_decay=chosen.optimizer.weight_decay)
+    source = MiniBatch(bundle, load_features(bundle, chosen.features), chosen, device=torch.device("cpu"))
+    assert source.num_steps == 4
+    for first in (0, 2):
+        losses = []
+        for number in (first, first + 1):
+            model.train()
+            losses.append(model(source.step(0, number))[0])
+        gradients = torch.autograd.grad(sum(losses) / 2, moved)
+        for parameter, gradient in zip(moved, gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+        model.update_target(chosen.optimizer.ema_decay)
+    trained = train(bundle, tmp_path, **parts, optimizer={"accumulate": 2})
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(trained[name], tensor, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("none", 1), ("sqrt", 2), ("linear", 4)])
+def test_the_learning_rate_grows_as_told_with_the_batches_of_a_step(
+    bundle: Bundle, tmp_path: Path, rule: str, factor: int
+) -> None:
+    recorder = Recorder()
+    optimizer = {"lr": 1e-3, "accumulate": 4, "lr_scaling": rule}
+    train(bundle, tmp_path, recorder=recorder, batch=MINI, optimizer=optimizer, run={"epochs": 1})
+    assert [line["values"]["lr"] for line in recorder.of("metrics")] == pytest.approx([factor * 1e-3])
+
+
+def test_another_number_of_batches_an_epoch_goes_on_from_as_far() -> None:
+    """Of workers who came or went: nobody's queries are asked twice by more than a batch."""
+    progress = checkpoint.Progress("cpu", epoch=2, batch=30, batches=40, steps=110)
+    fewer = progress.continued(20)
+    assert (fewer.epoch, fewer.batch, fewer.place) == (2, 15, 55)
+    assert fewer.continued(40).place == progress.place == 110
+    assert replace(fewer, batch=19).advanced() == replace(fewer, epoch=3, batch=0, steps=111)
 
 
 @pytest.mark.parametrize("batch", [{"mode": "full"}, MINI])
@@ -61,7 +150,7 @@ def test_a_run_repeats_and_resumes_bit_for_bit(bundle: Bundle, tmp_path: Path, b
 def test_a_rivals_run_resumes_bit_for_bit(bundle: Bundle, tmp_path: Path, objective: str, batch: dict) -> None:
     parts = {"objective": objective, "batch": batch, "run": {"epochs": 2, "checkpoint_every": 1}}
     whole = train(bundle, tmp_path / "whole", **parts)
-    first = tmp_path / "whole" / "checkpoints" / "epoch-000001"
+    first = checkpoint_of(tmp_path / "whole", 1)
     assert equal(train(bundle, tmp_path / "resumed", resume=first, **parts), whole)
     assert not equal(train(bundle, tmp_path / "other", **(parts | {"objective": "rgrl"})), whole)
 
@@ -76,7 +165,7 @@ def test_a_scheduled_run_with_slow_nodes_resumes_and_tells_its_true_rate(bundle:
     half = 0.002 * 2**0.5
     rates = [line["values"]["lr"] for line in recorder.of("metrics")]
     assert rates == pytest.approx([0.002, 0.004, 0.004, 0.002 + half / 2, 0.002, 0.002 - half / 2])
-    resumed = train(bundle, tmp_path / "resumed", resume=tmp_path / "whole" / "checkpoints" / "epoch-000003", **parts)
+    resumed = train(bundle, tmp_path / "resumed", resume=checkpoint_of(tmp_path / "whole", 3), **parts)
     assert equal(resumed, whole)
     for changed in ({"augment": {}}, {"optimizer": SCHEDULED | {"ema_schedule": "constant"}}):
         assert not equal(train(bundle, tmp_path / "other", **(parts | changed)), whole)
@@ -117,7 +206,7 @@ def test_running_statistics_stay_as_the_first_step_left_them(bundle: Bundle, tmp
 
 def test_checkpoints_keep_the_last_two_and_snapshots_all(bundle: Bundle, tmp_path: Path) -> None:
     last = train(bundle, tmp_path, run={"epochs": 7, "checkpoint_every": 2, "snapshot_every": 3})
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["epoch-000006", "epoch-000007"]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000006", "step-00000007"]
     names = ["epoch-00003.safetensors", "epoch-00006.safetensors", "epoch-00007.safetensors"]
     assert sorted(path.name for path in checkpoint.snapshots(tmp_path).iterdir()) == names
     snapshot = load_file(checkpoint.snapshots(tmp_path) / names[-1])
@@ -127,7 +216,7 @@ def test_checkpoints_keep_the_last_two_and_snapshots_all(bundle: Bundle, tmp_pat
 def test_a_damaged_half_written_or_foreign_checkpoint_is_passed_over(bundle: Bundle, tmp_path: Path) -> None:
     train(bundle, tmp_path, run={"epochs": 4, "checkpoint_every": 2})
     folder = tmp_path / "checkpoints"
-    good, bad = folder / "epoch-000002", folder / "epoch-000004"
+    good, bad = folder / "step-00000002", folder / "step-00000004"
     assert checkpoint.newest(tmp_path, "print") == bad
     assert checkpoint.progress_of(bad).steps == 4
     assert checkpoint.newest(tmp_path, "another run") is None
@@ -140,7 +229,7 @@ def test_a_damaged_half_written_or_foreign_checkpoint_is_passed_over(bundle: Bun
     (bad / "state.json").unlink()
     assert checkpoint.newest(tmp_path, "print") == good
 
-    shutil.copytree(good, folder / ".epoch-000006.partial")
+    shutil.copytree(good, folder / ".step-00000006.partial")
     assert checkpoint.newest(tmp_path, "print") == good
 
 

@@ -14,6 +14,7 @@ from preprocessing.artifact import build, fingerprint
 from preprocessing.bundle import PPR, Bundle
 from preprocessing.degree_weights import write_degree_weights
 from preprocessing.ingest import ingest
+from preprocessing.row_parts import write_matrices
 from preprocessing.settings import DegreeWeightSettings
 from preprocessing.stage import Emitter
 from trainer.features import Features, FeatureStore
@@ -130,6 +131,7 @@ def write_ppr(bundle: Bundle, top_k: int) -> None:
     )
     with build(bundle.path / "ppr", PPR, fingerprint("test")) as made:
         pq.write_table(table, made.path / "part-00000.parquet")
+        write_matrices(made.path, [(0, nodes)], top_k)
         made.publish({"settings": {"top_k": top_k}, "bundle": bundle.content_hash})
 
 

@@ -58,8 +58,8 @@ class PprSmoothed:
 
     def _diffusion(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], sparse.csr_array]:
         """The nodes that these rows of S name, [m], and the rows over those nodes, [n, m]."""
-        neighbors_nK, scores_nK = self.ppr.neighbors[rows], self.ppr.scores[rows]
-        scores_nK = np.where(np.arange(neighbors_nK.shape[1]) < self.ppr.count[rows, None], scores_nK, 0)
+        neighbors_nK = self.ppr.neighbors[rows].astype(np.int64)
+        scores_nK = np.where(neighbors_nK >= 0, self.ppr.scores[rows], 0)
         alone = scores_nK.sum(axis=1) == 0
         neighbors_nK = np.where(scores_nK > 0, neighbors_nK, rows[:, None])
         scores_nK[alone, 0] = 1

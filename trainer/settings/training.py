@@ -163,6 +163,19 @@ class OptimizerSettings(Settings):
     ema_schedule: Literal["constant", "cosine"] = Field(
         "constant", description="`cosine`: γ grows from ema_decay to 1 at the last epoch, as BGRL's does."
     )
+    accumulate: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        description="Mini-batches whose gradients are averaged for one step of the optimizer.",
+    )
+    lr_scaling: Literal["none", "sqrt", "linear"] = Field(
+        "none",
+        description=(
+            "How lr grows with the batches a step of the optimizer is made of, workers × accumulate: by nothing, their "
+            "root, or their number."
+        ),
+    )
 
 
 class BatchSettings(Settings):
@@ -197,6 +210,9 @@ class RunSettings(Settings):
     num_workers: int = Field(0, ge=0, le=4096, description="0: in this process. 1 or more: Ray Train workers.")
     device: Literal["auto", "cpu", "cuda"] = "auto"
     checkpoint_every: int = Field(50, ge=1, description="Epochs between checkpoints; a killed run continues from one.")
+    checkpoint_minutes: float = Field(
+        10.0, ge=0, description="Minutes after which a checkpoint is due between those, inside a long epoch too."
+    )
     snapshot_every: int | None = Field(
         None, ge=1, description="Epochs between encoder snapshots, for the paper's choice of the best epoch."
     )
