@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from preprocessing.artifact import existing, fingerprint
-from preprocessing.bundle import Bundle
+from preprocessing.artifact import existing, fingerprint, read_manifest
+from preprocessing.bundle import PPR, Bundle
 from preprocessing.settings import Settings
 from preprocessing.stage import Emitter
 from trainer.embedding_set import EMBEDDING_SET, EmbeddingSet, summary, write
@@ -39,7 +39,7 @@ def embed(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     """
     request = EmbedSpec.model_validate(spec)
     source, bundle = EmbeddingSet(request.embeddings), Bundle(request.bundle)
-    identity = fingerprint("embed", source.content_hash, bundle.content_hash)
+    identity = _identity(source, bundle)
     there = existing(request.out, EMBEDDING_SET, identity, "what this encoder made of this bundle")
     if there is None:
         training = source.manifest["training"]
@@ -58,3 +58,10 @@ def embed(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
             device="cuda" if cuda_here(request.settings.device, "device") else "cpu",
         )
     return summary(request.out, there)
+
+
+def _identity(source: EmbeddingSet, bundle: Bundle) -> str:
+    """What decides the vectors: features that are hashed from PPR rows are not of the bundle's own files."""
+    hashed = bundle.features is None and (bundle.path / "ppr").is_dir()
+    derived = [read_manifest(bundle.path / "ppr", PPR)["content_hash"]] if hashed else []
+    return fingerprint("embed", source.content_hash, bundle.content_hash, derived)

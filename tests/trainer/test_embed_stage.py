@@ -158,6 +158,17 @@ def test_the_same_command_again_and_another_under_the_same_name(tmp_path: Path) 
         train({**spec, "settings": settings_document()}, Emitter("train"))
 
 
+def test_features_hashed_from_other_ppr_rows_are_others(tmp_path: Path) -> None:
+    bare = make_bundle(tmp_path / "a", features=np.zeros((40, 0), dtype=np.float32))
+    model = trained(bare, tmp_path / "emb")
+    np.testing.assert_array_equal(embedded(model, bare, tmp_path / "out").vectors, model.vectors)
+    shutil.rmtree(bare.path / "ppr")
+    write_ppr(bare, 2)
+    with pytest.raises(UsageError, match="exists already"):
+        embedded(model, bare, tmp_path / "out")
+    assert not np.array_equal(embedded(model, bare, tmp_path / "other").vectors, model.vectors)
+
+
 def test_what_an_encoder_cannot_embed_is_refused(tmp_path: Path) -> None:
     bundle = make_bundle(tmp_path / "a")
     model = trained(bundle, tmp_path / "emb")
