@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from preprocessing.bundle import Topology
+from trainer.arcs import Arcs
 from trainer.part import Part
 from trainer.sampler import Sample
 from trainer.sparse import Pattern, SparseMatrix
@@ -98,7 +99,8 @@ class SampledAdjacency:
     Where the fan-out cut a row, its kept neighbours are scaled up to stand for all that the row keeps in the graph, so
     a layer estimates the whole row's sum. With every neighbour sampled the matrices are exact rows of
     ``GraphAdjacency``, except that a node that is only heard, whose own neighbours were never looked at, has its kept
-    degree drawn from Binomial(degree, 1 − probability).
+    degree drawn from Binomial(degree, 1 − probability). An arc that was sampled more than once has an entry a draw;
+    it is dropped or kept as one.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class SampledAdjacency:
         pattern = _with_self_loops(sample.indptr, sample.indices, ends[-1], device)
         self.degree_n = torch.from_numpy(degree_n.astype(np.int64)).to(pattern.device)
         self.patterns = heads(pattern, ends)
+        self._arcs = Arcs(self.patterns[0])
 
     def normalized(self) -> list[Adjacency]:
         """Every edge kept."""
@@ -122,12 +125,12 @@ class SampledAdjacency:
 
     def dropped(self, probability: float | Tensor, generator: torch.Generator) -> list[Adjacency]:
         """One dropped graph seen by every layer; compare ``GraphAdjacency.dropped``. A tensor is one [n]."""
-        pattern = self.patterns[0]
-        keep_E = _keep(pattern, probability, generator)
+        pattern, arcs = self.patterns[0], self._arcs
+        keep_E = arcs.as_one(_keep(pattern, probability, generator))
         unseen_n = self.degree_n.clone()
-        unseen_n[: pattern.num_rows] -= pattern.indptr.diff() - 1
+        unseen_n[: pattern.num_rows] -= arcs.per_row() - 1
         kept_n = _binomial(unseen_n, 1 - probability, generator)
-        kept_n[: pattern.num_rows] += pattern.row_sums(keep_E) - 1
+        kept_n[: pattern.num_rows] += arcs.per_row(keep_E) - 1
         return self._normalized(keep_E, kept_n)
 
     def _normalized(self, keep_E: Tensor, kept_n: Tensor) -> list[Adjacency]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -27,12 +26,14 @@ from trainer.augment import View, two_views
 from trainer.centrality import drop_factors
 from trainer.encoders import training_aggregator
 from trainer.features import Features, FeatureStore
+from trainer.in_order import in_order
 from trainer.mean_adjacency import MeanSampledAdjacency
 from trainer.objectives import AnchorSet, Step
 from trainer.part import part_of
 from trainer.randomness import Draw, Purpose
 from trainer.relations import view_topologies
-from trainer.sampler import NeighborSampler, NumbaSampler, Sample
+from trainer.sampler import NeighborSampler, Sample
+from trainer.sampler_backends import new_sampler
 from trainer.settings import BatchSettings, TrainSettings
 
 __all__ = ["AUTO_FULL_NODES", "FullBatch", "MiniBatch", "Steps", "batch_mode", "prefetched", "queries_of"]
@@ -184,7 +185,7 @@ class MiniBatch:
         self._num_nodes = bundle.num_nodes
         self._aggregator = training_aggregator(settings.encoder)
         self._fan_out = settings.batch.fan_out or [DEFAULT_FAN_OUT] * len(settings.encoder.layers)
-        self._sampler: NeighborSampler = sampler or NumbaSampler()
+        self._sampler: NeighborSampler = sampler or new_sampler(settings.batch)
         self._order: tuple[int, Int64Array] | None = None
 
     @property
@@ -215,10 +216,11 @@ class MiniBatch:
 
     def queries(self, epoch: int, number: int) -> list[Int64Array]:
         """The nodes that each worker asks about in a step."""
-        if self._order is None or self._order[0] != epoch:
+        ordered = self._order
+        if ordered is None or ordered[0] != epoch:
             order_N = Draw(self._settings.run.seed, epoch).numpy(Purpose.QUERY_ORDER).permutation(self._num_nodes)
-            self._order = epoch, order_N
-        return queries_of(self._order[1], number, self.num_steps, self._world_size)
+            ordered = self._order = epoch, order_N
+        return queries_of(ordered[1], number, self.num_steps, self._world_size)
 
     def _views(self, seeds: Int64Array, asked: int, shared: Draw, own: Draw) -> tuple[Sequence[View], Sequence[View]]:
         """Two dropped views of one sampled neighbourhood, or a sampled neighbourhood of each relation; and what the
@@ -299,13 +301,10 @@ class _Positions:
         return positions
 
 
-def prefetched(steps: Steps, first: int, end: int) -> Iterator[tuple[int, Step]]:
-    """The run's steps from number ``first`` to before ``end``; a thread makes each while the one before it trains."""
-    with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
-        coming = None if first >= end else thread.submit(steps.step, *divmod(first, steps.num_steps))
-        for number in range(first, end):
-            assert coming is not None
-            step = coming.result()
-            if number + 1 < end:
-                coming = thread.submit(steps.step, *divmod(number + 1, steps.num_steps))
-            yield number, step
+def prefetched(steps: Steps, first: int, end: int, threads: int = 1) -> Iterator[tuple[int, Step]]:
+    """The run's steps from number ``first`` to before ``end``; threads make the next ones while a step trains, one
+    each.
+    """
+    yield from in_order(
+        lambda number: steps.step(*divmod(number, steps.num_steps)), range(first, end), threads=threads, waiting=threads
+    )

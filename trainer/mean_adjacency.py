@@ -13,6 +13,7 @@ from torch import Tensor
 
 from preprocessing.bundle import Topology
 from trainer.adjacency import Adjacency, PartAdjacency, drawn, heads, layered
+from trainer.arcs import Arcs
 from trainer.part import Part
 from trainer.sampler import Sample
 from trainer.sparse import Pattern, SparseMatrix
@@ -59,7 +60,8 @@ class MeanSampledAdjacency:
 
     The mean of sampled neighbours estimates the mean of all without bias. Where edges are dropped, a row of d
     neighbours loses them all with chance p^d, but its k sampled ones with p^k: their mean is scaled by
-    (1 − p^d) / (1 − p^k), so that in expectation it is the row of the dropped graph.
+    (1 − p^d) / (1 − p^k), so that in expectation it is the row of the dropped graph. An arc that was sampled more than
+    once has an entry a draw; it is dropped or kept as one, and counts once in k.
     """
 
     def __init__(self, sample: Sample, degree_n: npt.NDArray[np.int64], device: torch.device | str = "cpu") -> None:
@@ -68,6 +70,7 @@ class MeanSampledAdjacency:
         pattern = _pattern(sample.indptr, sample.indices, ends[-1], device)
         self.degree_R = torch.from_numpy(degree_n[: pattern.num_rows].astype(np.int64)).to(pattern.device)
         self.patterns = heads(pattern, ends)
+        self._arcs = Arcs(self.patterns[0])
 
     def normalized(self) -> list[Adjacency]:
         """Every sampled edge kept."""
@@ -76,9 +79,9 @@ class MeanSampledAdjacency:
     def dropped(self, probability: float | Tensor, generator: torch.Generator) -> list[Adjacency]:
         """One dropped graph seen by every layer; compare ``MeanGraphAdjacency.dropped``."""
         pattern = self.patterns[0]
-        mean_E = _means(pattern, drawn(pattern, probability, generator))
+        mean_E = _means(pattern, self._arcs.as_one(drawn(pattern, probability, generator)))
         lost_R = probability[: pattern.num_rows] if isinstance(probability, Tensor) else probability
-        scale_R = (1 - lost_R**self.degree_R) / (1 - lost_R ** pattern.indptr.diff())
+        scale_R = (1 - lost_R**self.degree_R) / (1 - lost_R ** self._arcs.per_row())
         return layered(self.patterns, mean_E * scale_R.to(torch.float32)[pattern.rows])
 
     def part(self, part: Part) -> PartAdjacency:

@@ -28,7 +28,8 @@ from trainer.loop import Job
 from trainer.model import Model
 from trainer.objectives import new_objective
 from trainer.relations import view_topologies
-from trainer.sampler import NumbaSampler
+from trainer.sampler import edge_weights
+from trainer.sampler_backends import new_sampler
 from trainer.settings import TrainSettings, resolve_preset
 from trainer.transfer import TrainedOn, check_transfer
 
@@ -123,7 +124,12 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
     """Refuse now what could only fail later, and say what is unusual."""
     if bundle.num_nodes < 2:
         raise InputError("the graph is too small to train on", given=f"{bundle.num_nodes} nodes", expected="2 or more")
-    view_topologies(bundle, settings.views)
+    topologies = view_topologies(bundle, settings.views)
+    if batch_mode(settings.batch, bundle.num_nodes) == "mini":
+        new_sampler(settings.batch)
+    if settings.batch.weighted:
+        for topology in topologies:
+            edge_weights(topology)
     if settings.uses_anchors:
         bundle.ppr(settings.anchors.num_local)
     if settings.augment.half_hop > 0 and batch_mode(settings.batch, bundle.num_nodes) == "mini":
@@ -153,9 +159,11 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
             "in the graph a node is and nothing else",
         )
     if bundle.topology.weights is not None:
+        sampled = ", and so do the neighbours sampled" if settings.batch.weighted else ""
         emitter.warning(
             "weights_ignored",
-            "the graph has edge weights: PPR, and so local anchors, follow them; the encoder counts every edge alike",
+            f"the graph has edge weights: PPR, and so local anchors, follow them{sampled}; the encoder counts every "
+            "edge alike",
         )
 
 
@@ -196,7 +204,7 @@ def _training_info(bundle: Bundle, settings: TrainSettings, final: Path, identit
         "device": progress.device,
         "batch_mode": mode,
         "bundle": {"path": str(bundle.path.absolute()), "content_hash": bundle.content_hash},
-        "sampler": NumbaSampler.name if mode == "mini" else None,
+        "sampler": new_sampler(settings.batch).name if mode == "mini" else None,
         "identity": identity,
     }
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from service.machine import machine
+from trainer.settings import SAMPLER_SOURCES
 
 __all__ = ["Finding", "examine"]
 
@@ -47,7 +48,7 @@ LOW_SHM = 1 * GIB
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at; ``remedy`` is what to do unless it is ``ok``."""
+    """One thing looked at; ``remedy`` is what to do, or may be done where it is ``ok``."""
 
     name: str
     state: Literal["ok", "warning", "missing"]
@@ -60,6 +61,7 @@ def examine(home: Path) -> list[Finding]:
     looks: tuple[Callable[[], Iterator[Finding]], ...] = (
         _python,
         _packages,
+        _samplers,
         _devices,
         _shared_memory,
         lambda: _disk(home),
@@ -80,11 +82,20 @@ def _packages() -> Iterator[Finding]:
             yield Finding(name, "missing", "not installed", f"pip install {name}")
 
 
+def _samplers() -> Iterator[Finding]:
+    """``batch.sampler``: one that is absent is no fault, and only its own setting needs it."""
+    yield Finding("sampler", "ok", "numba, on the memory-mapped graph")
+    for name, source in SAMPLER_SOURCES.items():
+        try:
+            yield Finding(f"sampler {name}", "ok", version(name))
+        except PackageNotFoundError:
+            yield Finding(f"sampler {name}", "ok", "not installed; only batch.sampler = " + name + " needs it", source)
+
+
 def _devices() -> Iterator[Finding]:
     here = machine()
     yield Finding("cores", "ok", str(here.cores))
     yield Finding("memory", "ok", f"{here.memory / GIB:.1f} GiB")
-    yield Finding("sampler", "ok", "numba, on the memory-mapped graph")
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-c", PROBE], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=True

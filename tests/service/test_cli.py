@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from embedding_fixtures import add_set, write_set
 from service_harness import Server, settings_in
 
 from service.cli import main
+from service.cli.doctor import examine
 from service.jobs import stages
 from service.store import Store
 
@@ -433,6 +435,24 @@ def test_doctor_names_what_is_there(tmp_path: Path, rgrl: Callable[..., tuple[in
     assert code == 0, out
     assert {"python", "torch", "faiss-cpu", "/dev/shm", "disk", "sampler", "cuda"} <= set(found)
     assert found["disk"]["detail"].endswith(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["pyg-lib", "torch-sparse"])
+def test_doctor_says_how_to_get_a_sampler_that_is_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def installed(package: str) -> str:
+        if package == name:
+            raise PackageNotFoundError(package)
+        return "1.2.3"
+
+    monkeypatch.setattr("service.cli.doctor.version", installed)
+    found = {finding.name: finding for finding in examine(tmp_path)}
+    other = {"pyg-lib": "torch-sparse", "torch-sparse": "pyg-lib"}[name]
+    absent, present = found[f"sampler {name}"], found[f"sampler {other}"]
+    assert (absent.state, present.state, present.detail, present.remedy) == ("ok", "ok", "1.2.3", None)
+    assert absent.remedy is not None
+    assert absent.remedy.startswith("pip install ")
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -6,7 +6,9 @@ from training_bundles import csr, dense, random_edges
 
 from preprocessing.bundle import Topology
 from trainer.adjacency import Adjacency, GraphAdjacency, SampledAdjacency
-from trainer.sampler import sample
+from trainer.arcs import Arcs
+from trainer.sampler import NumbaSampler, sample
+from trainer.sparse import Pattern
 
 
 def graph(nodes: int = 30, edges: int = 70, *, symmetric: bool = True, seed: int = 0) -> Topology:
@@ -129,3 +131,54 @@ def test_all_layers_see_one_dropped_graph() -> None:
     _, adjacency = blocks(topology, np.array([3, 9]), [-1, -1])
     first, second = adjacency.dropped(0.5, generator(1))
     assert torch.equal(first.values[: len(second.values)], second.values)
+
+
+def repeated(topology: Topology, row: int, width: int, seed: int) -> tuple[np.ndarray, SampledAdjacency]:
+    sampled = NumbaSampler(replace=True).sample(topology, np.array([row]), [width], seed)
+    return sampled.nodes, SampledAdjacency(sampled, topology.degrees()[sampled.nodes])
+
+
+@pytest.mark.parametrize("width", [3, 12])
+def test_repeated_draws_estimate_the_whole_row(width: int) -> None:
+    """Fewer draws than neighbours, and more."""
+    topology = graph(nodes=20, edges=60)
+    row, x = 5, torch.randn(topology.num_nodes, 4, generator=generator())
+    assert 3 < topology.degrees()[row] < 12
+    exact = (to_dense(GraphAdjacency(topology).normalized()) @ x)[row]
+    draws = []
+    for seed in range(600):
+        nodes, adjacency = repeated(topology, row, width, seed)
+        (block,) = adjacency.normalized()
+        draws.append(block.matmul(x[nodes])[0])
+    estimates = torch.stack(draws)
+    assert ((estimates.mean(dim=0) - exact).abs() < 4 * estimates.std(dim=0) / len(draws) ** 0.5).all()
+
+
+def test_repeated_draws_are_dropped_as_one_and_agree_with_the_dropped_graph_in_the_mean() -> None:
+    topology = graph(nodes=20, edges=60)
+    row, x = 5, torch.randn(topology.num_nodes, 2, generator=generator())
+    whole = GraphAdjacency(topology)
+    by_block = []
+    # Many draws: hardly a row whose draws are all dropped while an arc that was not drawn is kept.
+    for seed in range(600):
+        nodes, adjacency = repeated(topology, row, 24, seed)
+        (block,) = adjacency.dropped(0.4, generator(seed))
+        columns = block.pattern.indices[1:]
+        assert len(columns) == 24
+        assert len(columns.unique()) < 24
+        for column in columns.unique():
+            assert len((block.values[1:][columns == column] > 0).unique()) == 1
+        by_block.append(block.matmul(x[nodes])[0])
+    by_graph = torch.stack([whole.dropped(0.4, generator(9000 + s)).matmul(x)[row] for s in range(600)])
+    blocks_ = torch.stack(by_block)
+    spread = (blocks_.var(dim=0) + by_graph.var(dim=0)).div(600).sqrt()
+    assert ((blocks_.mean(dim=0) - by_graph.mean(dim=0)).abs() < 4 * spread).all()
+
+
+def test_a_repeat_stands_for_the_arc_before_it_in_its_row() -> None:
+    pattern = Pattern(torch.tensor([0, 3, 5, 5, 6]), torch.tensor([4, 4, 7, 7, 7, 2], dtype=torch.int32), 8)
+    arcs = Arcs(pattern)
+    assert arcs.per_row().tolist() == [2, 1, 0, 1]
+    kept = arcs.as_one(torch.tensor([True, False, False, False, True, True]))
+    assert kept.tolist() == [True, True, False, False, False, True]
+    assert arcs.per_row(kept).tolist() == [1, 0, 0, 1]

@@ -157,3 +157,26 @@ def test_nodes_without_neighbours_have_no_local_anchor(tmp_path: Path) -> None:
     _, valid_NK = anchors.locals_of(np.arange(12))
     assert not valid_NK[-1].any()
     assert valid_NK[:-1].sum(axis=1).tolist() == [11] * 11
+
+
+@pytest.mark.parametrize("mode", ["full", "mini"])
+def test_steps_made_in_several_threads_are_those_of_one(tmp_path: Path, mode: str) -> None:
+    """Across the ends of epochs too, where the order of the queries changes."""
+    epoch = source(tmp_path / "again", mode).num_steps
+    alone = list(prefetched(source(tmp_path / "alone", mode), 1, 3 * epoch))
+    together = list(prefetched(source(tmp_path / "together", mode), 1, 3 * epoch, threads=4))
+    assert [number for number, _ in alone] == [number for number, _ in together] == list(range(1, 3 * epoch))
+    for (_, one), (_, other) in zip(alone, together, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(flat(one), flat(other), strict=True))
+
+
+def test_settings_choose_the_sampler_of_a_mini_batch(tmp_path: Path) -> None:
+    """With replacement every row that has a neighbour has as many entries as the fan-out, and its self-loop."""
+    chosen = TrainSettings.model_validate(
+        settings_document(batch={"mode": "mini", "size": 8, "fan_out": [5, 5], "replace": True})
+    )
+    bundle = make_bundle(tmp_path)
+    steps = MiniBatch(bundle, load_features(bundle, chosen.features), chosen, device=CPU)
+    lengths = steps.step(0, 0).views[0].adjacencies[0].pattern.indptr.diff()
+    assert set(lengths.tolist()) <= {1, 6}
+    assert 6 in lengths

@@ -6,7 +6,7 @@ from training_bundles import csr, dense, random_edges
 from preprocessing.bundle import Topology
 from trainer.adjacency import Adjacency
 from trainer.mean_adjacency import MeanGraphAdjacency, MeanSampledAdjacency
-from trainer.sampler import sample
+from trainer.sampler import NumbaSampler
 
 
 def graph(nodes: int = 20, edges: int = 60, seed: int = 0) -> Topology:
@@ -25,8 +25,8 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def blocks(topology: Topology, seeds: list[int], fan_out: list[int], seed: int = 0) -> tuple:
-    sampled = sample(topology, np.array(seeds), fan_out, seed)
+def blocks(topology: Topology, seeds: list[int], fan_out: list[int], seed: int = 0, replace: bool = False) -> tuple:
+    sampled = NumbaSampler(replace=replace).sample(topology, np.array(seeds), fan_out, seed)
     return sampled.nodes, MeanSampledAdjacency(sampled, topology.degrees()[sampled.nodes])
 
 
@@ -66,8 +66,9 @@ def test_blocks_of_full_fan_out_are_rows_of_the_graph() -> None:
         assert torch.equal(kept.values, dropped.values)
 
 
+@pytest.mark.parametrize(("replace", "width"), [(False, 2), (True, 2), (True, 9)])
 @pytest.mark.parametrize("probability", [0.0, 0.7])
-def test_cut_rows_estimate_the_row_of_the_dropped_graph(probability: float) -> None:
+def test_cut_rows_estimate_the_row_of_the_dropped_graph(probability: float, replace: bool, width: int) -> None:
     """Over all drops, a row of d neighbours is their mean times 1 − p^d, however many of them are sampled."""
     topology = graph(edges=20)
     row, x = 5, 1 + torch.randn(topology.num_nodes, 3, generator=generator())
@@ -76,7 +77,7 @@ def test_cut_rows_estimate_the_row_of_the_dropped_graph(probability: float) -> N
     expected = x[neighbors].mean(dim=0) * (1 - probability ** len(neighbors))
     draws = []
     for seed in range(800):
-        nodes, adjacency = blocks(topology, [row], [2], seed)
+        nodes, adjacency = blocks(topology, [row], [width], seed, replace)
         (block,) = adjacency.dropped(probability, generator(seed))
         draws.append(block.matmul(x[nodes])[0])
     estimates = torch.stack(draws)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 
 from preprocessing.bundle import Topology
 from trainer.sampler import NeighborSampler, NumbaSampler, Sample, sample
+from trainer.sampler_positions import Positions
 
 
 def topology_of(neighbors: list[list[int]], dtype: npt.DTypeLike = np.int32) -> Topology:
     indptr = np.cumsum([0, *(len(row) for row in neighbors)]).astype(np.int64)
-    return Topology(indptr, np.array([node for row in neighbors for node in row], dtype=dtype))
+    weights = np.random.default_rng(3).exponential(size=indptr[-1]).astype(np.float32) + np.float32(1e-3)
+    return Topology(indptr, np.array([node for row in neighbors for node in row], dtype=dtype), weights)
 
 
 def row(drawn: Sample, position: int) -> list[int]:
@@ -34,13 +37,14 @@ def cases(draw: st.DrawFn) -> tuple[list[list[int]], list[int], list[int], int]:
     return neighbors, seeds, fan_out, draw(st.integers(0, 2**63 - 1))
 
 
-@given(cases(), st.sampled_from([np.int32, np.int64]))
-@settings(max_examples=200, deadline=None)
+@given(cases(), st.sampled_from([np.int32, np.int64]), st.booleans(), st.booleans())
+@settings(max_examples=400, deadline=None)
 def test_every_property_of_a_sample(
-    case: tuple[list[list[int]], list[int], list[int], int], dtype: npt.DTypeLike
+    case: tuple[list[list[int]], list[int], list[int], int], dtype: npt.DTypeLike, replace: bool, weighted: bool
 ) -> None:
     neighbors, seeds, fan_out, rng_seed = case
-    drawn = sample(topology_of(neighbors, dtype), np.array(seeds), fan_out, rng_seed)
+    sampler = NumbaSampler(replace=replace, weighted=weighted)
+    drawn = sampler.sample(topology_of(neighbors, dtype), np.array(seeds), fan_out, rng_seed)
     nodes = drawn.nodes.tolist()
     assert (drawn.nodes.dtype, drawn.indptr.dtype, drawn.indices.dtype) == (np.int64, np.int64, np.int32)
     assert nodes[: len(seeds)] == seeds
@@ -56,18 +60,26 @@ def test_every_property_of_a_sample(
         for position in range(begin, end):
             picked = row(drawn, position)
             available = neighbors[nodes[position]]
-            wanted = len(available) if width == -1 else min(width, len(available))
-            assert len(picked) == len(set(picked)) == wanted
+            repeats = replace and width != -1
+            wanted = (
+                len(available) if width == -1 or not available else width if repeats else min(width, len(available))
+            )
+            assert len(picked) == wanted
+            assert repeats or len(set(picked)) == wanted
+            # A neighbour drawn again stands beside its first draw.
+            assert len(list(itertools.groupby(picked))) == len(set(picked))
             assert set(picked) <= set(available)
-            seen += [node for node in picked if node not in seen]
+            seen += [node for node in dict.fromkeys(picked) if node not in seen]
         begin = end
         assert nodes[: len(seen)] == seen
     assert nodes == seen
 
 
-@given(cases())
+@given(cases(), st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_full_fan_out_is_the_exact_neighborhood(case: tuple[list[list[int]], list[int], list[int], int]) -> None:
+def test_full_fan_out_is_the_exact_neighborhood(
+    case: tuple[list[list[int]], list[int], list[int], int], replace: bool
+) -> None:
     neighbors, seeds, fan_out, rng_seed = case
     hops = len(fan_out)
     distance = dict.fromkeys(seeds, 0)
@@ -77,7 +89,7 @@ def test_full_fan_out_is_the_exact_neighborhood(case: tuple[list[list[int]], lis
             if other not in distance and distance[node] < hops:
                 distance[other] = distance[node] + 1
                 queue.append(other)
-    drawn = sample(topology_of(neighbors), np.array(seeds), [-1] * hops, rng_seed)
+    drawn = NumbaSampler(replace=replace).sample(topology_of(neighbors), np.array(seeds), [-1] * hops, rng_seed)
     assert drawn.nodes.tolist() == queue
     assert drawn.hop_ends == [sum(far <= hop for far in distance.values()) for hop in range(hops + 1)]
     assert all(row(drawn, i) == neighbors[queue[i]] for i in range(drawn.hop_ends[-2]))
@@ -105,15 +117,43 @@ def random_topology(n: int = 500, degree: int = 20) -> Topology:
     return topology_of([sorted(set(rng.integers(0, n, degree).tolist()) - {i}) for i in range(n)])
 
 
-def test_same_seed_same_sample_in_any_thread_and_another_seed_another() -> None:
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_same_seed_same_sample_in_any_thread_and_another_seed_another(replace: bool, weighted: bool) -> None:
     topology, seeds = random_topology(), np.arange(40)
-    sampler: NeighborSampler = NumbaSampler()
+    sampler: NeighborSampler = NumbaSampler(replace=replace, weighted=weighted)
     assert sampler.name == "numba"
+    numbers = [1, 1, 1, 1, *range(2, 40)]
+    alone = [sampler.sample(topology, seeds, [5, 5], number) for number in numbers]
     with ThreadPoolExecutor(4) as pool:
-        drawn = list(pool.map(lambda seed: sampler.sample(topology, seeds, [5, 5], seed), [1, 1, 1, 1, 2]))
-    assert all(np.array_equal(drawn[0].indices, other.indices) for other in drawn[1:4])
+        drawn = list(pool.map(lambda number: sampler.sample(topology, seeds, [5, 5], number), numbers))
+    for one, other in zip(alone, drawn, strict=True):
+        assert np.array_equal(one.indices, other.indices)
+        assert np.array_equal(one.indptr, other.indptr)
+        assert np.array_equal(one.nodes, other.nodes)
     assert all(np.array_equal(drawn[0].nodes, other.nodes) for other in drawn[1:4])
-    assert not np.array_equal(drawn[0].nodes, drawn[4].nodes)
+    assert len({tuple(other.nodes.tolist()) for other in drawn[3:]}) == len(drawn[3:])
+
+
+def test_nodes_that_share_their_low_half_are_told_apart() -> None:
+    """2^32 and more nodes: of three that differ in the upper half alone each has a position of its own."""
+    low, high = 5, 1 << 32
+    positions = Positions(np.array([low]))
+    heard = np.array([low + high, low + 2 * high, low, low + high], dtype=np.int64)
+    assert positions.of(heard, np.arange(4)).tolist() == [1, 2, 0, 1]
+    assert positions.nodes.tolist() == [low, low + high, low + 2 * high]
+    assert positions.of(heard[::-1].copy(), np.arange(4)).tolist() == [1, 0, 2, 1]
+
+
+def test_the_table_grows_with_the_sample() -> None:
+    """Hop by hop through a path of 5,000 nodes in strides: every node keeps its position."""
+    positions, expected = Positions(np.array([0])), [0]
+    for reach in (3, 60, 1_000, 5_000):
+        heard = np.random.default_rng(reach).permutation(reach).astype(np.int32)
+        columns = positions.of(heard, np.arange(reach))
+        expected += [node for node in heard.tolist() if node not in set(expected)]
+        assert positions.nodes.tolist() == expected
+        assert np.array_equal(positions.nodes[columns], heard)
 
 
 def test_reads_memory_maps_and_no_seeds(tmp_path) -> None:

@@ -15,7 +15,7 @@ import torch
 from training_bundles import Recorder, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
-from preprocessing.errors import ArtifactError, UsageError
+from preprocessing.errors import ArtifactError, InputError, UsageError
 from trainer import batches, checkpoint, loop
 from trainer.embedding_set import EmbeddingSet
 from trainer.train import train
@@ -61,6 +61,44 @@ def test_the_stage_writes_an_embedding_set_and_answers_again_with_it(bundle: Bun
     before = (tmp_path / "embeddings" / "manifest.json").stat()
     assert run(spec) == summary
     assert (tmp_path / "embeddings" / "manifest.json").stat() == before
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_embedding_set_names_the_sampler_in_use(tmp_path: Path, weighted: bool) -> None:
+    bundle = with_weights(make_bundle(tmp_path / "data"))
+    recorder = Recorder()
+    batch = {"mode": "mini", "size": 16, "fan_out": [2, 2], "replace": True, "weighted": weighted}
+    summary = run(spec_for(bundle, tmp_path, batch=batch), recorder)
+    assert summary["training"]["sampler"] == "numba"
+    (warning,) = [event for event in recorder.of("warning") if event["code"] == "weights_ignored"]
+    assert ("neighbours sampled" in warning["message"]) is weighted
+
+
+def with_weights(bundle: Bundle) -> Bundle:
+    """The same graph with edge weights."""
+    weights = np.random.default_rng(0).exponential(size=bundle.topology.num_arcs).astype(np.float32)
+    np.save(bundle.path / "topology" / "weights.npy", weights)
+    return Bundle(bundle.path)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"weighted": True}, "no edge weights"),
+        ({"sampler": "pyg-lib"}, "pyg-lib is not installed"),
+        ({"sampler": "torch-sparse"}, "torch-sparse is not installed"),
+    ],
+)
+def test_a_sampler_that_cannot_be_had_is_refused_before_training(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: dict[str, Any], message: str
+) -> None:
+    for module in ("pyg_lib", "torch_sparse"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr("trainer.train.launch", lambda *_: pytest.fail("trained"))
+    with pytest.raises((InputError, UsageError), match=message) as error:
+        run(spec_for(bundle, tmp_path, batch={"mode": "mini", **batch}))
+    assert error.value.remedy
+    assert error.value.pointer is not None
 
 
 def test_an_output_of_other_settings_is_refused_before_training(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from trainer.settings.embed import EmbedSettings
 from trainer.settings.evaluation import EvaluateSettings, LinkSettings
 from trainer.settings.presets import PRESETS, overlay, resolve_preset
+from trainer.settings.samplers import SAMPLER_SOURCES, SamplerKind
 from trainer.settings.training import (
     AnchorSettings,
     AugmentSettings,
@@ -24,6 +25,7 @@ from trainer.settings.training import (
 
 __all__ = [
     "PRESETS",
+    "SAMPLER_SOURCES",
     "AnchorSettings",
     "AugmentSettings",
     "BatchSettings",
@@ -35,6 +37,7 @@ __all__ = [
     "LossSettings",
     "OptimizerSettings",
     "RunSettings",
+    "SamplerKind",
     "StopSettings",
     "TrainSettings",
     "ViewKind",

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from preprocessing.settings import DegreeWeightSettings, Settings
+from trainer.settings.samplers import SamplerKind
 
 __all__ = [
     "AnchorSettings",
@@ -186,6 +187,35 @@ class BatchSettings(Settings):
     fan_out: list[int] | None = Field(
         None, description="Neighbours a node and hop, -1 for all; default 10 a hop. One entry a layer."
     )
+    sampler: SamplerKind = Field(
+        "auto",
+        description=(
+            "What samples neighbours. `auto` is `numba`, our own. `pyg-lib`, `torch-sparse`: PyG's, where installed; "
+            "they sample one batch at a time, and torch-sparse copies the graph to int64 and does not draw all "
+            "neighbours of a cut row alike."
+        ),
+    )
+    replace: bool = Field(
+        False,
+        description=(
+            "Draw with replacement: every node with a neighbour hears as many draws as the fan-out says. An edge drawn "
+            "more than once counts as often, and is dropped as one."
+        ),
+    )
+    weighted: bool = Field(
+        False,
+        description=(
+            "Draw neighbours in proportion to their edge weights. This is not corrected for: where the fan-out cuts a "
+            "row, training hears heavier neighbours more, while embeddings are made of all neighbours alike. Costs a "
+            "pass over the weights of every row cut. Not for torch-sparse."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _weights_where_they_are_followed(self) -> BatchSettings:
+        if self.weighted and self.sampler == "torch-sparse":
+            raise ValueError("batch.weighted is for batch.sampler = numba or pyg-lib: torch-sparse ignores weights")
+        return self
 
 
 class StopSettings(Settings):
