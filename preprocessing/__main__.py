@@ -18,6 +18,12 @@ def _ingest(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     return ingest(spec, emitter)
 
 
+def _append(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
+    from preprocessing.append import append
+
+    return append(spec, emitter)
+
+
 def _induce(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     from preprocessing.induced import induce
 
@@ -44,6 +50,7 @@ def _split_edges(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
 
 STAGES = {
     "ingest": _ingest,
+    "append": _append,
     "induce": _induce,
     "preprocess": _preprocess,
     "generate": _generate,

@@ -60,12 +60,19 @@ def choose_features(table: Table, taken: Sequence[str]) -> list[str]:
 
 
 def table_features(
-    table: Table, names: Sequence[str], rank: Int64Array, dtype: FeatureDtype, scratch: Path, progress: Progress
+    table: Table,
+    names: Sequence[str],
+    rank: Int64Array,
+    dtype: FeatureDtype,
+    scratch: Path,
+    progress: Progress,
+    required: Sequence[int] | None = None,
 ) -> FeatureSource:
     """The columns ``names`` as features; row r of the table becomes row ``rank[r]``.
 
-    One reading checks every value and counts, so that the next can write in place; what it found is kept in
-    ``scratch``, where a build that was killed later finds it.
+    ``required`` are the widths that the columns must have; of words, those that they may not exceed. One reading checks
+    every value and counts, so that the next can write in place; what it found is kept in ``scratch``, where a build
+    that was killed later finds it.
     """
     columns = [_Column(table, name, _required_kind(table, name), dtype) for name in names]
     checked = Journal(scratch / "features-checked.json")
@@ -74,6 +81,8 @@ def table_features(
         checked.record(**_checked(table, columns, rank, nonzeros, progress))
     nonzeros = np.load(scratch / "nonzeros.npy", mmap_mode="r", allow_pickle=False)
     widths, constant = checked.state["widths"], checked.state["constant"]
+    if required is not None:
+        widths = [_fitting(column, *pair) for column, *pair in zip(columns, widths, required, strict=True)]
     ends = np.cumsum(widths).tolist()
     if not 0 < ends[-1] <= _LARGEST_WORD:
         raise InputError(
@@ -93,6 +102,20 @@ def table_features(
 
     ranges = {name: (end - width, end) for name, width, end in zip(names, widths, ends, strict=True)}
     return FeatureSource(ends[-1], nonzeros, ranges, constant, blocks)
+
+
+def _fitting(column: _Column, width: int, required: int) -> int:
+    """``required``; ``InputError`` for a column that is not so wide."""
+    words = column.kind == "words"
+    if width == required or (words and width < required):
+        return required
+    raise InputError(
+        "the feature column is wider than the graph's" if width > required else "the feature column is too narrow",
+        where=f"{column.table.path}, column '{column.name}'",
+        given=f"word number {width - 1}" if words else f"{width} numbers a row",
+        expected=f"word numbers from 0 to {required - 1}" if words else f"{required} numbers a row",
+        remedy="correct the column, or ingest the old tables and the new ones together",
+    )
 
 
 def _checked(

@@ -18,7 +18,7 @@ from preprocessing.array_types import Int64Array
 from preprocessing.ids import IdKind
 from preprocessing.tables import Table
 
-__all__ = ["SPELLED_INT", "IdColumn", "fits_int64", "id_kind", "read_ids"]
+__all__ = ["SPELLED_INT", "IdColumn", "fits_int64", "id_kind", "read_ids", "require_kind"]
 
 IdColumn = tuple[Table, str]
 
@@ -45,6 +45,18 @@ def id_kind(nodes: IdColumn | None, edges: Sequence[IdColumn]) -> IdKind:
                 remedy="convert one of the columns",
             )
     return kind
+
+
+def require_kind(columns: Sequence[IdColumn], kind: IdKind, whose: object) -> None:
+    """``InputError`` for a column whose type says that its ids are of another kind than those of ``whose``."""
+    for table, name in columns:
+        if table.typed and _declared(table, name) != kind:
+            raise table.column_fault(
+                "the ids are of another type than the graph's",
+                name,
+                expected=f"{kind} ids, as {whose} has",
+                remedy="convert the column",
+            )
 
 
 def read_ids(table: Table, name: str, cells: pa.Array | pa.ChunkedArray, first: int, kind: IdKind) -> Int64Array | Any:

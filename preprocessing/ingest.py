@@ -35,7 +35,7 @@ from preprocessing.topology import Direction, EdgeCounts, write_topology
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-__all__ = ["ingest", "ingest_pyg", "make_bundle"]
+__all__ = ["SHARES", "ingest", "ingest_pyg", "input_stamps", "make_bundle"]
 
 SCRATCH = "scratch"
 SHARES = 2
@@ -55,7 +55,7 @@ def ingest(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     """
     request = _Spec.model_validate(spec)
     settings = request.settings
-    identity = fingerprint(settings.model_dump(exclude={"memory"}), _inputs(settings.source))
+    identity = fingerprint(settings.model_dump(exclude={"memory"}), input_stamps(settings.source))
 
     def read(scratch: Path) -> RawGraph:
         return _read(settings, scratch, emitter)
@@ -84,7 +84,7 @@ def ingest_pyg(
     return make_bundle(Path(out), read, settings, source, identity, emitter or Emitter("ingest"))
 
 
-def _inputs(source: Source) -> list[tuple[str, int, int]]:
+def input_stamps(source: Source) -> list[tuple[str, int, int]]:
     """Path, size and time of change of every input file: when one changes, an unfinished build starts afresh."""
     match source:
         case TableSource():
@@ -136,10 +136,18 @@ def make_bundle(
             emitter.warning(notice.code, notice.message)
         contents = _write(raw, made.path, scratch, settings, emitter)
         del raw
-        shutil.rmtree(made.path / SCRATCH)
+        _remove(made.path / SCRATCH)
         told = {"source": source, **settings.model_dump(include={"direction", "feature_dtype"})}
         manifest = made.publish({**contents, "direction": settings.direction, "settings": told})
     return _summary(manifest)
+
+
+def _remove(folder: Path) -> None:
+    """Away at once: killed among its files, some gone and a journal not, the next build would look for those."""
+    gone = folder.with_suffix(".gone")
+    shutil.rmtree(gone, ignore_errors=True)
+    folder.rename(gone)
+    shutil.rmtree(gone)
 
 
 def _write(raw: RawGraph, path: Path, scratch: Path, settings: GraphSettings, emitter: Emitter) -> dict[str, Any]:

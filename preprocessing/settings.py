@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, fie
 __all__ = [
     "PYG_DATASETS",
     "RELATION_NAME",
+    "AppendSettings",
     "DegreeWeightSettings",
     "EdgeSplitSettings",
     "GenerateSettings",
@@ -152,6 +153,11 @@ class PygSource(Settings):
         return name
 
 
+MEMORY = Field(
+    ByteSize(2 << 30), ge=512 << 20, description="Memory to work in, as `2GiB`; the result does not depend on it."
+)
+
+
 Source = Annotated[TableSource | NpzSource | PygSource, Field(discriminator="kind")]
 
 
@@ -165,15 +171,20 @@ class GraphSettings(Settings):
 
     direction: Literal["undirected", "directed", "reverse"] = "undirected"
     feature_dtype: Literal["float32", "float16"] = "float32"
-    memory: ByteSize = Field(
-        ByteSize(2 << 30), ge=512 << 20, description="Memory to work in, as `2GiB`; the result does not depend on it."
-    )
+    memory: ByteSize = MEMORY
 
 
 class IngestSettings(GraphSettings):
     """A graph's source, and how it becomes a bundle."""
 
     source: Source
+
+
+class AppendSettings(Settings):
+    """Tables of new nodes and edges. Columns that are not named are those that the bundle was made with."""
+
+    source: TableSource
+    memory: ByteSize = MEMORY
 
 
 class InduceSettings(Settings):

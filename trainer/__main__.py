@@ -1,4 +1,4 @@
-"""``python -m trainer train|evaluate|export SPEC.json``: a stage in a process of its own (``preprocessing.stage``)."""
+"""``python -m trainer train|embed|evaluate|export SPEC.json``: a stage as a process (``preprocessing.stage``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from typing import Any
 from preprocessing.stage import Emitter, run_stage
 from trainer.process import tune_process
 
-STAGES = {"train": "trainer.train", "evaluate": "trainer.evaluation.evaluate", "export": "trainer.export"}
+STAGES = {
+    "train": "trainer.train",
+    "embed": "trainer.embed",
+    "evaluate": "trainer.evaluation.evaluate",
+    "export": "trainer.export",
+}
 
 
 def _stage(name: str, spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:

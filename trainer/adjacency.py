@@ -54,10 +54,15 @@ class SymmetricAggregator:
         """Of sampled neighbourhoods."""
         return SampledAdjacency(sample, degree_n, device, self_loop_weight=self.self_loop_weight)
 
-    def weights(self, degree_N: Tensor, rows: slice, indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Some rows of ``whole``, every edge kept: the weights of their neighbours, [E], and of themselves, [R]."""
+    def weights(self, topology: Topology, indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Some rows of ``whole``, every edge kept: the weights of their neighbours, [E], and of themselves, [R].
+
+        Degrees of neighbours are read where the topology is stored: of all nodes they may be more than memory.
+        """
+        heard = indices.numpy()
+        degree_E = torch.from_numpy(topology.indptr[1:][heard] - topology.indptr[heard])
         root_R, root_E = (
-            (degree_N[part] + self.self_loop_weight).to(torch.float32).rsqrt() for part in (rows, indices)
+            (degree + self.self_loop_weight).to(torch.float32).rsqrt() for degree in (indptr.diff(), degree_E)
         )
         return torch.repeat_interleave(root_R, indptr.diff()) * root_E, self.self_loop_weight * root_R.square()
 

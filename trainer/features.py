@@ -23,7 +23,7 @@ from trainer.settings import FeatureSettings
 from trainer.sparse import Pattern, SparseMatrix
 from trainer.zeroed import Source, Zeroed
 
-__all__ = ["HASHED_COLUMNS", "FeatureStore", "Features", "load_features"]
+__all__ = ["HASHED_COLUMNS", "FeatureStore", "Features", "Standardization", "load_features"]
 
 HASHED_COLUMNS = 128
 CHUNK_ROWS = 65_536
@@ -105,17 +105,31 @@ class Features:
         return self.matrix if self.scale_F is None else self.matrix.scaled(self.scale_F)
 
 
+@dataclass(frozen=True)
+class Standardization:
+    """Each column's mean in a graph, ``shift_F``, and one over its deviation, ``scale_F`` (1 for a constant column)."""
+
+    shift_F: Tensor
+    scale_F: Tensor
+
+
 class FeatureStore:
     """The features of a bundle, read by row from the memory map, transformed on the fly."""
 
-    def __init__(self, source: Source, num_nodes: int, settings: FeatureSettings) -> None:
+    def __init__(
+        self,
+        source: Source,
+        num_nodes: int,
+        settings: FeatureSettings,
+        standardization: Standardization | None = None,
+    ) -> None:
+        """Features are standardised by their own columns, or as a ``standardization`` given says."""
         self.num_nodes = num_nodes
         self._source = source
         self._binarize = settings.transform == "binarize"
-        self._scale_F: Tensor | None = None
-        self._shift_F: Tensor | None = None
+        self.standardization: Standardization | None = None
         if settings.transform == "standardize":
-            self._shift_F, self._scale_F = _standardization(source, num_nodes)
+            self.standardization = standardization or _standardization(source, num_nodes)
 
     @property
     def num_columns(self) -> int:
@@ -131,13 +145,18 @@ class FeatureStore:
                 if isinstance(matrix, Tensor)
                 else replace(matrix, values=(matrix.values > 0).float())
             )
-        scale_F = None if self._scale_F is None else self._scale_F.to(device)
-        shift_F = None if self._shift_F is None else self._shift_F.to(device)
-        return Features(matrix, scale_F, shift_F)
+        if (columns := self.standardization) is None:
+            return Features(matrix)
+        return Features(matrix, columns.scale_F.to(device), columns.shift_F.to(device))
 
 
-def load_features(bundle: Bundle, settings: FeatureSettings) -> FeatureStore:
-    """The bundle's features; for a graph without any, features hashed from its PPR rows (``_HashedSource``)."""
+def load_features(
+    bundle: Bundle, settings: FeatureSettings, standardization: Standardization | None = None
+) -> FeatureStore:
+    """The bundle's features; for a graph without any, features hashed from its PPR rows (``_HashedSource``).
+
+    ``standardization`` is that of another graph, where they shall mean what they mean there.
+    """
     source: Source
     match bundle.features:
         case DenseFeatures() as dense:
@@ -148,7 +167,7 @@ def load_features(bundle: Bundle, settings: FeatureSettings) -> FeatureStore:
             source = _HashedSource(bundle.ppr())
     if settings.zeroed > 0:
         source = Zeroed(source, settings.zeroed, settings.zeroed_seed)
-    return FeatureStore(source, bundle.num_nodes, settings)
+    return FeatureStore(source, bundle.num_nodes, settings, standardization)
 
 
 class _DenseSource:
@@ -211,12 +230,12 @@ def _sparse(
     return SparseMatrix(pattern, torch.from_numpy(np.array(values, dtype=np.float32)).to(device))
 
 
-def _standardization(source: Source, num_nodes: int) -> tuple[Tensor, Tensor]:
+def _standardization(source: Source, num_nodes: int) -> Standardization:
     """Each column's mean, and one over its deviation (1 for a constant column); streamed, two passes, in float64."""
     mean_F = _column_sums(source, num_nodes, None) / num_nodes
     variance_F = _column_sums(source, num_nodes, mean_F) / num_nodes
     scale_F = np.where(variance_F > 0, 1 / np.sqrt(np.where(variance_F > 0, variance_F, 1)), 1)
-    return torch.from_numpy(mean_F.astype(np.float32)), torch.from_numpy(scale_F.astype(np.float32))
+    return Standardization(torch.from_numpy(mean_F.astype(np.float32)), torch.from_numpy(scale_F.astype(np.float32)))
 
 
 def _column_sums(source: Source, num_nodes: int, mean_F: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64]:

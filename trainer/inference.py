@@ -2,48 +2,35 @@
 
 A layer at a time, in chunks of rows: what a node is heard by is made once, then each chunk of rows aggregates what its
 neighbours are heard by. Every edge is read once a layer; features are read once, and again by layers that look at them
-again. What must be kept between layers is [N, width], in memory or in unlinked files. Sampling would give each node a
-different, noisy embedding.
+again. What must be kept between layers is [N, width] (``layer_arrays``); a process that was killed left its chunks, and
+the next one takes the same, so that both together make the bytes that one would have made. Sampling would give each
+node a different, noisy embedding.
 """
 
 from __future__ import annotations
 
-import math
-import tempfile
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from preprocessing.array_types import Float32Array
 from preprocessing.bundle import Topology
-from preprocessing.stage import Emitter
 from trainer.dense import rows_times
 from trainer.encoders import Encoder
-from trainer.encoders.base import Aggregated, State
+from trainer.encoders.base import Aggregated
 from trainer.features import FeatureStore
+from trainer.layer_arrays import LayerArrays
 from trainer.sparse import Pattern, SparseMatrix
 
-__all__ = ["embed", "scratch"]
+__all__ = ["embed"]
 
 # A chunk has as many rows as have this many neighbours and activations (64 MiB of float32), but at least one.
 CHUNK_ENTRIES = 1 << 24
-# Activations up to this size stay in memory.
-MEMORY_BYTES = 1 << 30
-
-FloatArray = npt.NDArray[np.float32]
-
-
-def scratch(shape: tuple[int, ...], directory: Path) -> FloatArray:
-    """An array in memory, or past ``MEMORY_BYTES`` in a file of ``directory`` that no name leads to."""
-    if 4 * math.prod(shape) <= MEMORY_BYTES:
-        return np.empty(shape, dtype=np.float32)
-    with tempfile.TemporaryFile(dir=directory) as file:
-        return np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
 
 
 @torch.no_grad()
@@ -51,61 +38,57 @@ def embed(
     encoder: Encoder,
     features: FeatureStore,
     topology: Topology,
-    out_ND: FloatArray,
+    arrays: LayerArrays,
+    first_step: int = 0,
     *,
-    directory: Path,
     device: torch.device | str = "cpu",
-    emitter: Emitter | None = None,
-) -> None:
-    """Write the embedding of every node into ``out_ND``, whose row order is the topology's.
+    progress: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Embed every node; the answer is the step whose one array, [N, D], has the embeddings, in the topology's order.
 
-    ``encoder`` is moved to ``device`` and put in eval mode. ``directory`` is where activations go that are too large
-    for memory. Peak memory beside those, the node degrees and the output is a small multiple of ``CHUNK_ENTRIES``.
+    The steps are ``first_step`` and one a layer after it. ``encoder`` is moved to ``device`` and put in eval mode.
+    ``progress`` hears how many rows of all layers are done. Peak memory beside ``arrays`` is a small multiple of
+    ``CHUNK_ENTRIES``.
     """
-    encoder = encoder.to(device).eval()
-    nodes, degree_N = topology.num_nodes, torch.from_numpy(topology.degrees())
-    states = _States(nodes, directory)
-    step = max(1, CHUNK_ENTRIES // features.num_columns)
-    for first in range(0, nodes, step):
-        rows = slice(first, min(first + step, nodes))
-        states.write(rows, State(_StoredRows(features, rows, device) @ encoder.weight(0)))
+    encoder, nodes = encoder.to(device).eval(), topology.num_nodes
+    length = max(1, CHUNK_ENTRIES // features.num_columns)
+    weight = encoder.weight(0)
+    kept_by = torch.eye(len(weight), device=device) if _widens(weight) else weight
+    for first in range(arrays.done(first_step), nodes, length):
+        rows = slice(first, min(first + length, nodes))
+        arrays.write(first_step, rows, [(_StoredRows(features, rows, device) @ kept_by).cpu().numpy()])
     for number in range(encoder.num_layers):
-        following = _States(nodes, directory, heard_ND=out_ND if number + 1 == encoder.num_layers else None)
-        for first, last in _chunks(topology, 2 * states.width):
-            rows = slice(first, last)
-            chunk = Aggregated(
-                _aggregate(states.arrays[0], topology, degree_N, rows, encoder, device),
-                [torch.from_numpy(array[rows]).to(device) for array in states.arrays[1:]],
-                _StoredRows(features, rows, device),
-            )
-            state = encoder.advance(number, chunk)
-            if number + 1 < encoder.num_layers:
-                state = State(rows_times(state.x_nD, encoder.weight(number + 1)), state.own)
-            following.write(rows, state)
-            if emitter is not None:
-                emitter.progress(number * nodes + last, encoder.num_layers * nodes, "nodes and layers embedded")
-        states = following
+        before, step, weight = first_step + number, first_step + number + 1, encoder.weight(number)
+        if (done := arrays.done(step)) < nodes:
+            heard_ND, *own = arrays.of(before)
+            width = max(weight.shape) + sum(kept.shape[1] for kept in own)
+            for first, last in _chunks(topology, 2 * width, done):
+                rows = slice(first, last)
+                heard_RD = _aggregate(heard_ND, topology, rows, encoder, device)
+                chunk = Aggregated(
+                    rows_times(heard_RD, weight) if _widens(weight) else heard_RD,
+                    [torch.from_numpy(kept[rows]).to(device) for kept in own],
+                    _StoredRows(features, rows, device),
+                )
+                state = encoder.advance(number, chunk)
+                arrays.write(
+                    step, rows, [part.cpu().numpy() for part in (_kept(encoder, number + 1, state.x_nD), *state.own)]
+                )
+                progress(number * nodes + last)
+        arrays.drop(before)
+    return first_step + encoder.num_layers
 
 
-class _States:
-    """All nodes between two layers: what they are heard by, [N, D], then what each keeps, [N, ·]."""
+def _kept(encoder: Encoder, number: int, x_RD: Tensor) -> Tensor:
+    """What layer ``number`` hears of: X W, but X where W widens it, so that the narrower is kept and read by edge."""
+    if number == encoder.num_layers or _widens(encoder.weight(number)):
+        return x_RD
+    return rows_times(x_RD, encoder.weight(number))
 
-    def __init__(self, nodes: int, directory: Path, heard_ND: FloatArray | None = None) -> None:
-        self.nodes, self.directory = nodes, directory
-        self.arrays = [] if heard_ND is None else [heard_ND]
 
-    @property
-    def width(self) -> int:
-        """Numbers a node."""
-        return sum(array.shape[1] for array in self.arrays)
-
-    def write(self, rows: slice, state: State) -> None:
-        """Some nodes; the first to come tell how much there is to a node."""
-        parts = (state.x_nD, *state.own)
-        for part in parts[len(self.arrays) :]:
-            self.arrays.append(scratch((self.nodes, part.shape[1]), self.directory))
-        for array, part in zip(self.arrays, parts, strict=True):
-            array[rows] = part.cpu().numpy()
+def _widens(weight: Tensor) -> bool:
+    columns, width = weight.shape
+    return columns < width
 
 
 @dataclass(frozen=True)
@@ -124,9 +107,12 @@ class _StoredRows:
         return torch.cat([self.features.rows(part, self.device) @ weight_FD for part in parts])
 
 
-def _chunks(topology: Topology, width: int) -> Iterator[tuple[int, int]]:
-    """Runs of rows (first, last) with at most ``CHUNK_ENTRIES`` neighbours and activations, ``width`` a row."""
-    first, nodes, indptr = 0, topology.num_nodes, topology.indptr
+def _chunks(topology: Topology, width: int, first: int = 0) -> Iterator[tuple[int, int]]:
+    """Runs of rows from ``first``, (first, last), of at most ``CHUNK_ENTRIES`` neighbours and activations each.
+
+    ``width`` activations are a row's. From an end of a run on, the runs are those that would have followed.
+    """
+    nodes, indptr = topology.num_nodes, topology.indptr
     while first < nodes:
         candidates = range(first + 1, nodes + 1)
         last = first + max(
@@ -141,9 +127,8 @@ def _entries(indptr: npt.NDArray[np.int64], first: int, last: int, width: int) -
 
 
 def _aggregate(
-    heard_ND: FloatArray,
+    heard_ND: Float32Array,
     topology: Topology,
-    degree_N: Tensor,
     rows: slice,
     encoder: Encoder,
     device: torch.device | str,
@@ -155,7 +140,7 @@ def _aggregate(
     begin, end = topology.indptr[rows.start], topology.indptr[rows.stop]
     indptr = torch.from_numpy(topology.indptr[rows.start : rows.stop + 1] - begin)
     indices = torch.from_numpy(np.array(topology.indices[begin:end], dtype=np.int32))
-    weight_E, own_R = encoder.aggregator.weights(degree_N, rows, indptr, indices)
+    weight_E, own_R = encoder.aggregator.weights(topology, indptr, indices)
     heard = torch.from_numpy(heard_ND)
     own_RD = heard[rows].to(device) * own_R[:, None].to(device)
     if torch.device(device).type != "cpu":

@@ -15,7 +15,7 @@ from trainer import loop
 from trainer.objectives import Objective
 from trainer.settings import RunSettings
 
-__all__ = ["InProcess", "launch", "uses_cuda"]
+__all__ = ["InProcess", "cuda_here", "launch", "uses_cuda"]
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,24 @@ def launch(job: loop.Job, emitter: Emitter) -> None:
 
 
 def uses_cuda(run: RunSettings) -> bool:
-    """Whether this process computes on a GPU; ``ResourceError`` where one is asked for here and there is none.
+    """Whether a run computes on a GPU; ``ResourceError`` where one is asked for here and there is none.
 
     With Ray workers the device is theirs, on machines that may have what this one lacks.
     """
+    if run.num_workers > 0:
+        return torch.cuda.is_available() and run.device != "cpu"
+    return cuda_here(run.device, "run.device")
+
+
+def cuda_here(device: str, setting: str) -> bool:
+    """Whether this process computes on a GPU, by the setting of that name; ``ResourceError`` as in ``uses_cuda``."""
     available = torch.cuda.is_available()
-    if run.device == "cuda" and run.num_workers == 0 and not available:
+    if device == "cuda" and not available:
         raise ResourceError(
             "there is no CUDA device",
-            given="run.device = cuda",
+            given=f"{setting} = cuda",
             expected="a CUDA device and a torch build that uses it",
-            remedy="run.device = cpu, or install torch with CUDA",
-            pointer="/settings/run/device",
+            remedy=f"{setting} = cpu, or install torch with CUDA",
+            pointer="/settings/" + setting.replace(".", "/"),
         )
-    return available and run.device != "cpu"
+    return available and device != "cpu"

@@ -34,9 +34,9 @@ class MeanAggregator:
         """Of sampled neighbourhoods."""
         return MeanSampledAdjacency(sample, degree_n, device)
 
-    def weights(self, degree_N: Tensor, rows: slice, indptr: Tensor, _indices: Tensor) -> tuple[Tensor, Tensor]:
+    def weights(self, _topology: Topology, indptr: Tensor, _indices: Tensor) -> tuple[Tensor, Tensor]:
         """Some rows of ``whole``, every edge kept: the weights of their neighbours, [E], and of themselves, [R]."""
-        inverse_R = 1 / degree_N[rows].to(torch.float32)
+        inverse_R = 1 / indptr.diff().to(torch.float32)
         return torch.repeat_interleave(inverse_R, indptr.diff()), torch.zeros_like(inverse_R)
 
 

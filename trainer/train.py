@@ -6,6 +6,7 @@ finished one answers with what is there.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,15 @@ from trainer import checkpoint, curve, embedding_set
 from trainer.batches import batch_mode
 from trainer.encoders import new_encoder
 from trainer.features import HASHED_COLUMNS, load_features
-from trainer.launch import launch
+from trainer.launch import launch, uses_cuda
 from trainer.loop import Job
+from trainer.model import Model
 from trainer.objectives import new_objective
 from trainer.relations import view_topologies
 from trainer.sampler import edge_weights
 from trainer.sampler_backends import new_sampler
 from trainer.settings import TrainSettings, resolve_preset
+from trainer.transfer import TrainedOn, check_transfer
 
 __all__ = ["TrainSpec", "train"]
 
@@ -60,32 +63,36 @@ def train(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     if request.out.exists():
         return _finished(request.out, identity)
     _check(bundle, request.settings, emitter)
-    _check_embedded(bundle, embedded, request.settings)
+    check_transfer(TrainedOn.bundle(bundle), embedded, request.settings.views)
     request.work.mkdir(parents=True, exist_ok=True)
     with locked(request.work.absolute()):
         return _made(request, bundle, embedded, identity, emitter)
 
 
 def _made(request: TrainSpec, bundle: Bundle, embedded: Bundle, identity: str, emitter: Emitter) -> Mapping[str, Any]:
+    settings = request.settings
     final = _trained(request, identity, emitter)
 
-    columns = load_features(bundle, request.settings.features).num_columns
-    encoder = new_encoder(columns, request.settings.encoder, len(bundle.relations))
+    features = load_features(bundle, settings.features)
+    encoder = new_encoder(features.num_columns, settings.encoder, len(bundle.relations))
     checkpoint.load_online(final, encoder)
+    model = Model.trained(encoder, settings, bundle, features)
+    training = {
+        **_training_info(bundle, settings, final, identity),
+        "parameters": _parameters(features.num_columns, bundle, settings),
+        "losses": curve.read(request.work),
+    }
     manifest = embedding_set.write(
         request.out,
         embedded,
-        encoder.eval(),
-        request.settings,
-        {
-            **_training_info(bundle, request.settings, final, identity),
-            "parameters": _parameters(columns, bundle, request.settings),
-            "losses": curve.read(request.work),
-        },
-        checkpoint.snapshots(request.work),
+        model,
+        {"settings": settings.model_dump(), "training": training},
+        fingerprint(identity, hashlib.sha256(model.weights).hexdigest()),
         emitter,
+        snapshots=checkpoint.snapshots(request.work),
+        device="cuda" if uses_cuda(settings.run) else "cpu",
     )
-    return _summary(request.out, manifest)
+    return embedding_set.summary(request.out, manifest)
 
 
 def _identity(bundle: Bundle, embedded: Bundle, settings: TrainSettings) -> str:
@@ -110,7 +117,7 @@ def _finished(out: Path, identity: str) -> Mapping[str, Any]:
             remedy="name another path, or delete the old embedding set",
             pointer="/out",
         )
-    return _summary(out, manifest)
+    return embedding_set.summary(out, manifest)
 
 
 def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
@@ -160,38 +167,6 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
         )
 
 
-def _check_embedded(bundle: Bundle, embedded: Bundle, settings: TrainSettings) -> None:
-    """An encoder embeds the nodes of another graph where it means there what it meant in training."""
-    if embedded.content_hash == bundle.content_hash:
-        return
-    widths = [0 if graph.features is None else graph.features.shape[1] for graph in (bundle, embedded)]
-    if 0 in widths:
-        raise InputError(
-            "features that are hashed from one graph mean nothing in another",
-            where=str(embedded.path if bundle.features else bundle.path),
-            given="a graph without node features",
-            expected="node features in both graphs",
-            remedy="embed the graph that is trained on, or ingest with features",
-        )
-    if widths[0] != widths[1] or bundle.relations != embedded.relations:
-        raise InputError(
-            "the graph to embed is of another kind than the one to train on",
-            where=str(embedded.path),
-            given=f"{widths[1]} feature columns and relations {list(embedded.relations)}",
-            expected=f"{widths[0]} and {list(bundle.relations)}, as {bundle.path} has",
-            remedy="name a bundle of the same features and relations",
-        )
-    if settings.features.transform == "standardize":
-        raise UsageError(
-            "features cannot be standardised for the nodes of another graph",
-            given="features.transform = standardize, with another bundle to embed",
-            expected="features that mean the same in both",
-            remedy="standardise the features before ingest",
-            pointer="/settings/features/transform",
-        )
-    view_topologies(embedded, settings.views)
-
-
 def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
     """The checkpoint of the last epoch, trained to from the newest there is."""
     epochs = request.settings.run.epochs
@@ -239,13 +214,3 @@ def _parameters(columns: int, bundle: Bundle, settings: TrainSettings) -> int:
     with torch.device("meta"):
         model = new_objective(columns, settings, len(bundle.relations))
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-
-
-def _summary(out: Path, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    training = {key: value for key, value in manifest["training"].items() if key != "losses"}
-    return {
-        "embeddings": str(out),
-        "counts": manifest["counts"],
-        "content_hash": manifest["content_hash"],
-        "training": training,
-    }

@@ -7,9 +7,11 @@ import sys
 import typer
 
 from preprocessing.errors import RgrlError
+from service.cli.embedding_stages import embed, evaluate, export, index, train
+from service.cli.graph_stages import induce, preprocess, split_edges
+from service.cli.graph_tables import append, generate, ingest
 from service.cli.jobs import app as jobs
 from service.cli.keys import app as keys
-from service.cli.local import evaluate, export, generate, index, induce, ingest, preprocess, split_edges, train
 from service.cli.lookups import lookup, neighbors
 from service.cli.output import fail
 from service.cli.reproduce import reproduce
@@ -26,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    *(demo, ingest, preprocess, train, evaluate, export, index, serve, lookup, neighbors),
+    *(demo, ingest, append, preprocess, train, embed, evaluate, export, index, serve, lookup, neighbors),
     *(generate, split_edges, induce, reproduce, doctor),
 ):
     app.command()(command)

@@ -20,6 +20,8 @@ __all__ = [
     "DEFAULT_HOME",
     "DEFAULT_SERVER",
     "AsJson",
+    "BundlePath",
+    "EmbeddingsPath",
     "Home",
     "Key",
     "Server",
@@ -33,6 +35,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting, as optimizer.lr=1e-3; repeatable.")
 ]
+BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Graph bundle, made by ingest.")]
+EmbeddingsPath = Annotated[Path, typer.Argument(metavar="EMBEDDINGS", help="Embedding set, made by train.")]
 Server = Annotated[str, typer.Option(envvar="RGRL_SERVER", help="Address of the server.")]
 Key = Annotated[str | None, typer.Option(envvar="RGRL_KEY", help="API key.")]
 Home = Annotated[Path, typer.Option(envvar="RGRL_HOME", help="The server's job store, artefacts and logs.")]

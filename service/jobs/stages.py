@@ -26,11 +26,13 @@ __all__ = ["StageOutcome", "run_stage", "stage_command"]
 
 _PACKAGES: Mapping[str, str] = {
     "ingest": "preprocessing",
+    "append": "preprocessing",
     "induce": "preprocessing",
     "preprocess": "preprocessing",
     "generate": "preprocessing",
     "split-edges": "preprocessing",
     "train": "trainer",
+    "embed": "trainer",
     "evaluate": "trainer",
     "export": "trainer",
     "index": "service.search.indexing",

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import torch
 from training_bundles import random_edges, settings_document, write_ppr
 
+from preprocessing.artifact import fingerprint
 from preprocessing.bundle import Bundle
 from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
@@ -19,6 +20,7 @@ from trainer import embedding_set
 from trainer.encoders import Encoder
 from trainer.encoders import new_encoder as build_encoder
 from trainer.features import load_features
+from trainer.model import Model
 from trainer.settings import TrainSettings
 
 
@@ -68,15 +70,10 @@ def write_embeddings(
     training_info: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     settings = TrainSettings.model_validate(settings_document())
-    return embedding_set.write(
-        out,
-        bundle,
-        encoder or new_encoder(bundle),
-        settings,
-        {"epochs": 4, **(training_info or {})},
-        snapshots_dir,
-        Emitter("train"),
-    )
+    model = Model.trained(encoder or new_encoder(bundle), settings, bundle, load_features(bundle, settings.features))
+    told = {"settings": settings.model_dump(), "training": {"epochs": 4, **(training_info or {})}}
+    identity = fingerprint(bundle.content_hash, hash(model.weights), told)
+    return embedding_set.write(out, bundle, model, told, identity, Emitter("train"), snapshots=snapshots_dir)
 
 
 def new_encoder(bundle: Bundle, seed: int = 3) -> Encoder:

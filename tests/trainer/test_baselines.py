@@ -45,7 +45,7 @@ def test_random_encoder_is_always_the_same_and_another_than_the_trained(tmp_path
     bundle = make_labelled_bundle(tmp_path, list(range(40)))
     write_embeddings(tmp_path / "emb", bundle)
     embeddings = EmbeddingSet(tmp_path / "emb")
-    store = load_features(bundle, embeddings.feature_settings)
+    store = embeddings.model.features(bundle)
     state = torch.random.get_rng_state()
     first, second = (random_encoder(bundle, store, embeddings, tmp_path, "cpu").vectors for _ in range(2))
     assert torch.equal(state, torch.random.get_rng_state())

@@ -22,6 +22,8 @@ from trainer.adjacency import GraphAdjacency
 from trainer.embedding_set import EmbeddingSet
 from trainer.encoders import new_encoder as build_encoder
 from trainer.features import load_features
+from trainer.layer_arrays import LayerArrays
+from trainer.model import Model
 from trainer.relations import embed_bundle
 from trainer.settings import FeatureSettings, TrainSettings
 
@@ -62,9 +64,9 @@ def test_every_file_holds_the_encoders_vectors(tmp_path: Path, monkeypatch: pyte
     assert table.schema.field("vector").type.list_size == 8
 
     assert [snapshot.epoch for snapshot in written.snapshots] == [2, 12]
-    again = written.encoder().state_dict()
+    again = written.model.encoder.state_dict()
     assert all(torch.equal(tensor, again[name]) for name, tensor in encoder.state_dict().items())
-    early = written.encoder(written.snapshots[0])
+    early = written.model_at(written.snapshots[0]).encoder
     assert torch.equal(
         early.state_dict()["layers.0.weight"], new_encoder(bundle, seed=2).state_dict()["layers.0.weight"]
     )
@@ -87,12 +89,14 @@ def test_the_model_of_a_set_makes_its_vectors_again(tmp_path: Path, encoder: dic
     settings = TrainSettings.model_validate(settings_document(encoder=encoder))
     features = load_features(bundle, settings.features)
     made = build_encoder(features.num_columns, settings.encoder)
-    embedding_set.write(tmp_path / "out", bundle, made, settings, {"epochs": 1}, tmp_path / "none", Emitter("train"))
+    model = Model.trained(made, settings, bundle, features)
+    told = {"settings": settings.model_dump(), "training": {"epochs": 1}}
+    embedding_set.write(tmp_path / "out", bundle, model, told, "identity", Emitter("train"))
 
     written = EmbeddingSet(tmp_path / "out")
-    again = np.full(written.vectors.shape, np.nan, np.float32)
-    embed_bundle(written.encoder(), features, bundle, written.views, again, directory=tmp_path)
-    np.testing.assert_array_equal(again, written.vectors)
+    arrays = LayerArrays(bundle.num_nodes, tmp_path)
+    step = embed_bundle(written.model.encoder, features, bundle, written.model.views, arrays)
+    np.testing.assert_array_equal(arrays.of(step)[0], written.vectors)
     loops = encoder.get("embedding_self_loop_weight", encoder.get("self_loop_weight", 1.0))
     if encoder["kind"] == "gcn":
         adjacency = GraphAdjacency(bundle.topology, self_loop_weight=loops).normalized()

@@ -11,13 +11,12 @@ from safetensors.torch import load_file
 from training_bundles import Recorder, csr, every_row, random_edges, settings_document, write_ppr, write_weights
 
 from preprocessing.bundle import Bundle
-from preprocessing.errors import InputError, UsageError
+from preprocessing.errors import InputError
 from preprocessing.induced import induce
 from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
 from trainer.embedding_set import EmbeddingSet
 from trainer.evaluation.evaluate import evaluate
-from trainer.features import load_features
 from trainer.train import train
 
 NODES, TRAINING = 60, 40
@@ -70,10 +69,10 @@ def test_held_out_nodes_are_embedded_by_an_encoder_that_never_saw_them(tmp_path:
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
     assert first.vectors.shape == (NODES, 8)
-    encoder = first.encoder()
+    encoder = first.model.encoder
     adjacency = encoder.aggregator.whole(bundle.topology).normalized()
     with torch.no_grad():
-        expected = encoder(every_row(load_features(bundle, first.feature_settings)), [adjacency] * 3)
+        expected = encoder(every_row(first.model.features(bundle)), [adjacency] * 3)
     np.testing.assert_allclose(first.vectors, expected, atol=1e-5)
     assert first.manifest["bundle"]["content_hash"] == bundle.content_hash
     assert first.manifest["training"]["bundle"]["content_hash"] == training.content_hash
@@ -86,8 +85,6 @@ def test_graphs_that_an_encoder_cannot_go_between_are_refused(tmp_path: Path) ->
     training = seen(whole(tmp_path / "a"))
     with pytest.raises(InputError, match="of another kind than the one to train on"):
         trained(training, whole(tmp_path / "b", columns=5), tmp_path)
-    with pytest.raises(UsageError, match="cannot be standardised for the nodes of another graph"):
-        trained(training, Bundle(tmp_path / "a" / "bundle"), tmp_path, features={"transform": "standardize"})
     bare = seen(whole(tmp_path / "c", columns=0))
     with pytest.raises(InputError, match="hashed from one graph mean nothing in another"):
         trained(bare, Bundle(tmp_path / "c" / "bundle"), tmp_path)

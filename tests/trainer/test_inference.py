@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 import torch
 from training_bundles import every_row, make_bundle
 
-from trainer import inference
+from trainer import inference, layer_arrays
 from trainer.encoders import Encoder, new_encoder
 from trainer.features import load_features
-from trainer.inference import embed, scratch
+from trainer.inference import embed
+from trainer.layer_arrays import LayerArrays, LayerFiles
 from trainer.settings import EncoderSettings, FeatureSettings
 
 
@@ -63,12 +65,38 @@ def test_equals_full_batch(
 
     # Many chunks, and activations in files.
     monkeypatch.setattr(inference, "CHUNK_ENTRIES", 60)
-    monkeypatch.setattr(inference, "MEMORY_BYTES", 100)
-    found = np.full(expected.shape, np.nan, dtype=np.float32)
-    embed(encoder.train(), store, bundle.topology, found, directory=tmp_path)
+    monkeypatch.setattr(layer_arrays, "MEMORY_BYTES", 100)
+    arrays = LayerArrays(40, tmp_path)
+    (found,) = arrays.of(embed(encoder.train(), store, bundle.topology, arrays))
+    assert isinstance(found, np.memmap)
     torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=1e-5)
     assert not encoder.training
     assert sorted(path.name for path in tmp_path.iterdir() if not path.name.startswith(".")) == ["bundle", "graph.npz"]
+
+    # Files with names, and a process that is gone after every chunk, with half of the next on the disk.
+    (tmp_path / "files").mkdir()
+    killed = 0
+    while True:
+        files = Dying(40, tmp_path / "files")
+        try:
+            step = embed(encoder, store, bundle.topology, files)
+            break
+        except InterruptedError:
+            killed += 1
+    assert killed > 2 * encoder.num_layers
+    np.testing.assert_array_equal(files.of(step)[0], found)
+    assert [file.name for file in (tmp_path / "files").glob("*.npy")] == [f"{step:04d}-0.npy"]
+
+
+class Dying(LayerFiles):
+    written = 0
+
+    def write(self, step: int, rows: slice, parts: Sequence[np.ndarray]) -> None:
+        if self.written == 1:
+            LayerArrays.write(self, step, rows, [np.full_like(part, 7) for part in parts])
+            raise InterruptedError
+        super().write(step, rows, parts)
+        self.written += 1
 
 
 def test_chunks_cover_every_row_once_and_hold_what_they_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,11 +113,13 @@ def test_chunks_cover_every_row_once_and_hold_what_they_may(tmp_path: Path, monk
     assert list(inference._chunks(topology, width=4)) == [(row, row + 1) for row in range(80)]
 
 
-def test_large_scratch_lives_in_a_file_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not isinstance(scratch((3, 4), tmp_path), np.memmap)
-    monkeypatch.setattr(inference, "MEMORY_BYTES", 40)
-    array = scratch((3, 4), tmp_path)
-    assert isinstance(array, np.memmap)
-    array[:] = 7
-    assert array.sum() == 84
+def test_large_arrays_live_in_files_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = np.full((3, 4), 7, dtype=np.float32)
+    small, large = LayerArrays(3, tmp_path), LayerArrays(3, tmp_path)
+    small.write(0, slice(0, 3), [part])
+    assert not isinstance(small.of(0)[0], np.memmap)
+    monkeypatch.setattr(layer_arrays, "MEMORY_BYTES", 40)
+    large.write(0, slice(0, 3), [part])
+    assert isinstance(large.of(0)[0], np.memmap)
+    assert large.of(0)[0].sum() == 84
     assert list(tmp_path.iterdir()) == []

@@ -110,7 +110,7 @@ def test_embeddings_are_means_over_relations(bundle: Bundle, tmp_path: Path, enc
     spec = {"bundle": bundle.path, "out": tmp_path / "emb", "work": tmp_path / "work"}
     train({**spec, "settings": chosen.model_dump()}, Recorder())
     written = EmbeddingSet(tmp_path / "emb")
-    store, trained = load_features(bundle, chosen.features), written.encoder()
+    store, trained = load_features(bundle, chosen.features), written.model.encoder
     parts = []
     with torch.no_grad():
         for number, name in enumerate(bundle.relations):
@@ -119,7 +119,7 @@ def test_embeddings_are_means_over_relations(bundle: Bundle, tmp_path: Path, enc
             parts.append(one(every_row(store), [adjacency] * 2).numpy())
     np.testing.assert_allclose(written.vectors, np.mean(parts, axis=0), atol=1e-5)
     assert np.abs(parts[0] - parts[1]).max() > 0.01
-    assert (written.views, [snapshot.epoch for snapshot in written.snapshots]) == ("relations", [1, 2])
+    assert (written.model.views, [snapshot.epoch for snapshot in written.snapshots]) == ("relations", [1, 2])
 
 
 def test_a_graph_of_one_kind_of_edges_is_refused(tmp_path: Path) -> None:

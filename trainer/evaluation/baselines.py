@@ -19,7 +19,7 @@ from preprocessing.bundle import Bundle, PprRows
 from trainer.embedding_set import EmbeddingSet
 from trainer.evaluation.probe import ArrayRows
 from trainer.features import Features, FeatureStore
-from trainer.inference import scratch
+from trainer.layer_arrays import LayerArrays
 from trainer.relations import embed_bundle
 from trainer.sparse import SparseMatrix
 
@@ -75,7 +75,7 @@ def random_encoder(
     """Every node's vector from an untrained encoder of the same architecture, always the same one; [N, D]."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(RANDOM_ENCODER_SEED)
-        encoder = embeddings.new_encoder()
-    vectors_ND = scratch(embeddings.vectors.shape, directory)
-    embed_bundle(encoder, features, bundle, embeddings.views, vectors_ND, directory=directory, device=device)
+        encoder = embeddings.model.new_encoder()
+    arrays = LayerArrays(bundle.num_nodes, directory)
+    (vectors_ND,) = arrays.of(embed_bundle(encoder, features, bundle, embeddings.model.views, arrays, device=device))
     return ArrayRows(vectors_ND)

@@ -11,8 +11,8 @@ from preprocessing.bundle import Bundle
 from trainer.embedding_set import EmbeddingSet, Snapshot
 from trainer.evaluation.baselines import random_encoder
 from trainer.evaluation.probe import ArrayRows
-from trainer.features import FeatureStore, load_features
-from trainer.inference import scratch
+from trainer.features import FeatureStore
+from trainer.layer_arrays import LayerArrays
 from trainer.relations import embed_bundle
 
 __all__ = ["RunVectors"]
@@ -31,7 +31,7 @@ class RunVectors:
     @cached_property
     def features(self) -> FeatureStore:
         """What the encoder sees."""
-        return load_features(self.bundle, self._embeddings.feature_settings)
+        return self._embeddings.model.features(self.bundle)
 
     @property
     def snapshots(self) -> list[Snapshot]:
@@ -45,16 +45,9 @@ class RunVectors:
 
     def at(self, snapshot: Snapshot) -> ArrayRows:
         """As they were then."""
-        vectors_ND = scratch(self._embeddings.vectors.shape, self._embeddings.path)
-        embed_bundle(
-            self._embeddings.encoder(snapshot),
-            self.features,
-            self.bundle,
-            self._embeddings.views,
-            vectors_ND,
-            directory=self._embeddings.path,
-            device=self.device,
-        )
+        model, arrays = self._embeddings.model_at(snapshot), LayerArrays(self.bundle.num_nodes, self._embeddings.path)
+        step = embed_bundle(model.encoder, self.features, self.bundle, model.views, arrays, device=self.device)
+        (vectors_ND,) = arrays.of(step)
         return ArrayRows(vectors_ND)
 
     def untrained(self) -> ArrayRows:

@@ -1,10 +1,11 @@
-"""The trainer's public face: settings of training and evaluation, and the published ones as presets.
+"""The trainer's public face: settings of training, embedding and evaluation, and the published ones as presets.
 
 It imports neither torch nor ray, so the service can check a job with it.
 """
 
 from __future__ import annotations
 
+from trainer.settings.embed import EmbedSettings
 from trainer.settings.evaluation import EvaluateSettings, LinkSettings
 from trainer.settings.presets import PRESETS, overlay, resolve_preset
 from trainer.settings.samplers import SAMPLER_SOURCES, SamplerKind
@@ -28,6 +29,7 @@ __all__ = [
     "AnchorSettings",
     "AugmentSettings",
     "BatchSettings",
+    "EmbedSettings",
     "EncoderSettings",
     "EvaluateSettings",
     "FeatureSettings",
