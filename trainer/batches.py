@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -28,20 +29,21 @@ from trainer.encoders import training_aggregator
 from trainer.features import Features, FeatureStore
 from trainer.in_order import in_order
 from trainer.mean_adjacency import MeanSampledAdjacency
-from trainer.objectives import AnchorSet, Step
+from trainer.objectives import AnchorSet, BankUse, Step
 from trainer.part import part_of
+from trainer.query_order import QueryOrder, queries_of
 from trainer.randomness import Draw, Purpose
 from trainer.relations import view_topologies
 from trainer.sampler import NeighborSampler, Sample
 from trainer.sampler_backends import new_sampler
+from trainer.seeds import FEWEST_ROWS, SeedSet, seed_set
 from trainer.settings import BatchSettings, TrainSettings
 
-__all__ = ["AUTO_FULL_NODES", "FullBatch", "MiniBatch", "Steps", "batch_mode", "prefetched", "queries_of"]
+__all__ = ["AUTO_FULL_NODES", "FullBatch", "MiniBatch", "Steps", "batch_mode", "prefetched"]
 
 AUTO_FULL_NODES = 100_000
 DEFAULT_FAN_OUT = 10
-FEWEST_ROWS = 2
-"""BatchNorm's statistics need as many."""
+_NOBODY = np.empty(0, dtype=np.int64)
 
 
 class Steps(Protocol):
@@ -60,14 +62,6 @@ def batch_mode(settings: BatchSettings, num_nodes: int) -> str:
     if settings.mode != "auto":
         return settings.mode
     return "full" if num_nodes <= AUTO_FULL_NODES else "mini"
-
-
-def queries_of(order_N: Int64Array, number: int, num_steps: int, world_size: int) -> list[Int64Array]:
-    """Every worker's queries in step ``number`` of ``num_steps``. All batches of an epoch are of one size, give or
-    take one: a last batch of few queries would weigh them more and have poor statistics.
-    """
-    ends = len(order_N) * np.arange(number * world_size, (number + 1) * world_size + 1) // (num_steps * world_size)
-    return [order_N[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 class FullBatch:
@@ -158,10 +152,10 @@ class _QueryAnchors:
 
 
 class MiniBatch:
-    """Queries in random order; their anchors and everyone's sampled neighbours come along.
+    """Queries in the epoch's order; their anchors and everyone's sampled neighbours come along.
 
     Both views drop edges and columns of one sampled neighbourhood. Seed nodes are the worker's queries first, then the
-    anchors that are not among them.
+    anchors that are neither among them nor in the bank.
     """
 
     def __init__(
@@ -174,7 +168,9 @@ class MiniBatch:
         world_size: int = 1,
         device: torch.device,
         sampler: NeighborSampler | None = None,
+        near_N: Int64Array | None = None,
     ) -> None:
+        """``near_N`` is the bundle's locality order where it is at hand, for ``batch.order`` = ``near``."""
         self._settings = settings
         self._rank, self._world_size = rank, world_size
         self._device = device
@@ -182,11 +178,16 @@ class MiniBatch:
         self._topologies = view_topologies(bundle, settings.views)
         self._factors = drop_factors(bundle.topology, store, device) if settings.augments_adaptively else None
         self._anchors = Anchors(bundle, settings.anchors) if settings.uses_anchors else None
+        self._banked = settings.has_bank
         self._num_nodes = bundle.num_nodes
         self._aggregator = training_aggregator(settings.encoder)
         self._fan_out = settings.batch.fan_out or [DEFAULT_FAN_OUT] * len(settings.encoder.layers)
         self._sampler: NeighborSampler = sampler or new_sampler(settings.batch)
-        self._order: tuple[int, Int64Array] | None = None
+        if settings.batch.order == "random":
+            near_N = None
+        elif near_N is None:
+            near_N = near_order(bundle.topology)
+        self._order = QueryOrder(bundle.num_nodes, settings.run.seed, near_N, settings.batch.chunk)
 
     @property
     def num_steps(self) -> int:
@@ -201,10 +202,10 @@ class MiniBatch:
         shares = self.queries(epoch, number)
         queries = shares[self._rank]
         if self._anchors is None:
-            seeds, anchors = _seeds(queries), None
+            nodes, anchors = seed_set(queries, _NOBODY, _NOBODY), None
         else:
-            seeds, anchors = self._with_anchors(self._anchors, shares, shared)
-        views, query_views = self._views(seeds, max(len(queries), FEWEST_ROWS), shared, own)
+            nodes, anchors = self._with_anchors(self._anchors, shares, shared)
+        views, query_views = self._views(nodes.seeds, max(len(queries), FEWEST_ROWS), shared, own)
         return Step(
             views=views,
             query_views=query_views,
@@ -212,15 +213,12 @@ class MiniBatch:
             num_queries=sum(map(len, shares)),
             draw=own,
             anchors=anchors,
+            bank=BankUse(nodes.read, shares) if self._banked else None,
         )
 
     def queries(self, epoch: int, number: int) -> list[Int64Array]:
         """The nodes that each worker asks about in a step."""
-        ordered = self._order
-        if ordered is None or ordered[0] != epoch:
-            order_N = Draw(self._settings.run.seed, epoch).numpy(Purpose.QUERY_ORDER).permutation(self._num_nodes)
-            ordered = self._order = epoch, order_N
-        return queries_of(ordered[1], number, self.num_steps, self._world_size)
+        return queries_of(self._order.of(epoch), number, self.num_steps, self._world_size)
 
     def _views(self, seeds: Int64Array, asked: int, shared: Draw, own: Draw) -> tuple[Sequence[View], Sequence[View]]:
         """Two dropped views of one sampled neighbourhood, or a sampled neighbourhood of each relation; and what the
@@ -254,21 +252,37 @@ class MiniBatch:
         adjacency = self._aggregator.sampled(sample, degree_n, self._device)
         return self._store.rows(sample.nodes, self._device), adjacency
 
-    def _with_anchors(self, stored: Anchors, shares: Sequence[Int64Array], draw: Draw) -> tuple[Int64Array, AnchorSet]:
-        """The seeds, and where among them the queries' anchors are; ``shares`` are every worker's queries."""
+    def _with_anchors(self, stored: Anchors, shares: Sequence[Int64Array], draw: Draw) -> tuple[SeedSet, AnchorSet]:
+        """Whom the step is about, and where among them the queries' anchors are; ``shares`` are every worker's
+        queries.
+        """
         anchors_G = stored.draw_global(draw)
         queries, before = shares[self._rank], sum(map(len, shares[: self._rank]))
         locals_TK, valid_TK = stored.locals_of(np.concatenate(shares))
         own = slice(before, before + len(queries))
         locals_QK, valid_QK = locals_TK[own], valid_TK[own]
-        seeds = _seeds(queries, anchors_G, locals_QK[valid_QK])
-        position = _Positions(seeds)
-        return seeds, AnchorSet(
+        others = np.setdiff1d(np.concatenate([anchors_G, locals_QK[valid_QK]]), queries)
+        in_bank = self._in_bank(others, draw)
+        nodes = seed_set(queries, others[~in_bank], others[in_bank])
+        position = nodes.positions()
+        return nodes, AnchorSet(
             anchors_G=torch.from_numpy(position(anchors_G)).to(self._device),
             locals_QK=torch.from_numpy(np.where(valid_QK, position(locals_QK), 0)).to(self._device),
             valid_QK=torch.from_numpy(valid_QK).to(self._device),
             num_local=int(valid_TK.any(axis=1).sum()),
         )
+
+    def _in_bank(self, nodes: Int64Array, draw: Draw) -> npt.NDArray[np.bool_]:
+        """Which nodes a bank has by a step: in the first epoch those that were queries before, later all of them.
+
+        That follows from the step's place alone, so no step waits for the one before it to be made.
+        """
+        if draw.epoch > 0 or not self._banked:
+            return np.full(len(nodes), self._banked)
+        asked: npt.NDArray[np.bool_] = (
+            self._order.places(draw.epoch)[nodes] < self._num_nodes * draw.step // self.num_steps
+        )
+        return asked
 
 
 @dataclass(frozen=True)
@@ -280,25 +294,6 @@ class _PartOfViews:
 
     def of(self, view: View) -> View:
         return View(replace(view.features, matrix=self.features.matrix), self.adjacency.of(view.adjacencies))
-
-
-def _seeds(queries: Int64Array, *anchors: Int64Array) -> Int64Array:
-    """Queries, then the anchors not among them; for want of others, nodes 0 and 1."""
-    spare = np.arange(FEWEST_ROWS if sum(map(len, (queries, *anchors))) < FEWEST_ROWS else 0)
-    return np.concatenate([queries, np.setdiff1d(np.concatenate([*anchors, spare]), queries)])
-
-
-class _Positions:
-    """Where nodes stand among the seeds; any place for a node that is not there."""
-
-    def __init__(self, seeds: Int64Array) -> None:
-        self._order = np.argsort(seeds)
-        self._sorted = seeds[self._order]
-
-    def __call__(self, nodes: Int64Array) -> Int64Array:
-        places = np.searchsorted(self._sorted, nodes).clip(max=len(self._sorted) - 1)
-        positions: Int64Array = self._order[places]
-        return positions
 
 
 def prefetched(steps: Steps, first: int, end: int, threads: int = 1) -> Iterator[tuple[int, Step]]:

@@ -1,8 +1,9 @@
 """Checkpoints: weights as safetensors, the rest as JSON, whole or absent.
 
 ``work/checkpoints/step-00000050/`` holds ``model.safetensors`` (online, predictor and target, with their BatchNorm
-statistics), ``optimizer.safetensors`` and ``state.json``, which is written last and carries the files' hashes. The
-last two are kept. Draws have no state (``trainer.randomness``), so nothing else is needed to go on.
+statistics), ``optimizer.safetensors``, where there is a bank its files, and ``state.json``, which is written last and
+carries the files' hashes. The last two are kept. Draws have no state (``trainer.randomness``), so nothing else is
+needed to go on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from safetensors.torch import save as serialized
 from torch import Tensor
 
 from preprocessing.artifact import hash_file, write_json
+from trainer.bank import FILES, Bank
 from trainer.encoders import Encoder, RelationEncoders
 from trainer.objectives import Objective
 from trainer.plateau import Plateau
@@ -65,7 +67,14 @@ class Progress:
         return replace(self, epoch=self.epoch + epochs, batch=batch, steps=self.steps + 1)
 
 
-def save(work: Path, model: Objective, optimizer: torch.optim.Optimizer, progress: Progress, fingerprint: str) -> Path:
+def save(
+    work: Path,
+    model: Objective,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    fingerprint: str,
+    bank: Bank | None = None,
+) -> Path:
     """Write the checkpoint of ``progress.steps`` and drop all but the last two."""
     folder = work / "checkpoints"
     final = folder / f"step-{progress.steps:08d}"
@@ -74,7 +83,10 @@ def save(work: Path, model: Objective, optimizer: torch.optim.Optimizer, progres
     partial.mkdir(parents=True)
     _save_tensors(model.state_dict(), partial / MODEL)
     _save_tensors(_optimizer_tensors(optimizer), partial / OPTIMIZER)
-    hashes = {name: hash_file(partial / name) for name in (MODEL, OPTIMIZER)}
+    if bank is not None:
+        bank.save(partial)
+    names = (MODEL, OPTIMIZER, *(FILES if bank is not None else ()))
+    hashes = {name: hash_file(partial / name) for name in names}
     write_json(partial / STATE, {**asdict(progress), "fingerprint": fingerprint, "files": hashes})
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
@@ -96,8 +108,10 @@ def newest(work: Path, fingerprint: str) -> Path | None:
     return None
 
 
-def load(path: Path, model: Objective, optimizer: torch.optim.Optimizer) -> Progress:
-    """Put the checkpoint's state into ``model`` and ``optimizer``."""
+def load(path: Path, model: Objective, optimizer: torch.optim.Optimizer, bank: Bank | None = None) -> Progress:
+    """Put the checkpoint's state into ``model``, ``optimizer`` and, of a run with one, the bank."""
+    if bank is not None:
+        bank.load(path)
     model.load_state_dict(load_file(path / MODEL))
     slots: dict[int, dict[str, Tensor]] = {}
     for name, tensor in load_file(path / OPTIMIZER).items():

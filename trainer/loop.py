@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,11 +19,14 @@ from preprocessing.bundle import Bundle
 from preprocessing.errors import RgrlError
 from preprocessing.stage import Emitter
 from trainer import checkpoint, curve
+from trainer.bank import Bank
 from trainer.batches import FullBatch, MiniBatch, Steps, batch_mode, prefetched
 from trainer.checkpoint import Progress
-from trainer.features import load_features
+from trainer.features import FeatureStore, load_features
 from trainer.memory import peak_bytes
 from trainer.objectives import Objective, Step, new_objective
+from trainer.objectives.rgrl import RgrlObjective
+from trainer.query_order import locality_order
 from trainer.schedules import ema_decay, learning_rate, lr_factor
 from trainer.settings import TrainSettings
 
@@ -70,6 +75,9 @@ class Context(Protocol):
     def mean(self, tensor: Tensor) -> Tensor:
         """The mean over workers, on all of them."""
 
+    def gathered(self, rows: Tensor, counts: Sequence[int], /) -> Tensor:
+        """All workers' rows, one after the other by rank; ``counts`` are how many each has."""
+
 
 def run(job: Job, context: Context) -> None:
     """Train to the last epoch; what comes of it are the checkpoints and snapshots under ``job.work``.
@@ -79,8 +87,7 @@ def run(job: Job, context: Context) -> None:
     settings = job.settings
     bundle = Bundle(job.bundle)
     store = load_features(bundle, settings.features)
-    mode = FullBatch if batch_mode(settings.batch, bundle.num_nodes) == "full" else MiniBatch
-    steps = mode(bundle, store, settings, rank=context.rank, world_size=context.world_size, device=context.device)
+    steps = _steps(job, bundle, store, context)
     model = new_objective(store.num_columns, settings, len(bundle.relations)).to(context.device)
     optimizer = torch.optim.AdamW(
         [parameter for parameter in model.parameters() if parameter.requires_grad],
@@ -88,10 +95,28 @@ def run(job: Job, context: Context) -> None:
         weight_decay=settings.optimizer.weight_decay,
         fused=True,
     )
+    bank = _bank(job, bundle, context)
     progress = Progress(context.device.type)
     if job.resume is not None:
-        progress = replace(checkpoint.load(job.resume, model, optimizer), device=progress.device)
-    _Training(job, context, steps, model, optimizer, progress).run()
+        progress = replace(checkpoint.load(job.resume, model, optimizer, bank), device=progress.device)
+    _Training(job, context, steps, model, optimizer, progress, bank).run()
+
+
+def _steps(job: Job, bundle: Bundle, store: FeatureStore, context: Context) -> Steps:
+    settings, rank, workers, device = job.settings, context.rank, context.world_size, context.device
+    if batch_mode(settings.batch, bundle.num_nodes) == "full":
+        return FullBatch(bundle, store, settings, rank=rank, world_size=workers, device=device)
+    near_N = locality_order(bundle, job.work) if settings.batch.order == "near" else None
+    return MiniBatch(bundle, store, settings, rank=rank, world_size=workers, device=device, near_N=near_N)
+
+
+def _bank(job: Job, bundle: Bundle, context: Context) -> Bank | None:
+    settings = job.settings
+    if settings.anchors.bank == "none":
+        return None
+    views = len(bundle.relations) if settings.views == "relations" else 2
+    shape = bundle.num_nodes, views, settings.encoder.layers[-1]
+    return Bank(settings.anchors.bank, job.work, shape, context.device)
 
 
 class _Training:
@@ -105,9 +130,11 @@ class _Training:
         model: Objective,
         optimizer: torch.optim.Optimizer,
         progress: Progress,
+        bank: Bank | None,
     ) -> None:
         self.job, self.context, self.steps = job, context, steps
         self.model, self.wrapped, self.optimizer = model, context.wrap(model), optimizer
+        self.bank = bank
         self.progress = progress.continued(steps.num_steps)
         self.accumulate = job.settings.optimizer.accumulate
         self.total_steps = job.settings.run.epochs * steps.num_steps
@@ -141,11 +168,15 @@ class _Training:
         """One batch, the run's ``done``-th from 0; the last of those that are accumulated moves the parameters."""
         settings = self.job.settings
         self.wrapped.train(settings.encoder.batch_norm_statistics == "batch" or done == 0)
+        if self.bank is not None:
+            step = self.bank.served(step, self.progress.steps)
         last = (done + 1) % self.accumulate == 0
         with contextlib.nullcontext() if last else self.context.alone(self.wrapped):
             losses = self.wrapped(step)
             # Workers' gradients are averaged, their shares of the loss are to be summed.
             (losses[0] * (self.context.world_size / self.accumulate)).backward()
+        if self.bank is not None:
+            self._store(self.bank, step)
         if last:
             self.optimizer.param_groups[0]["lr"] = self.lr_factor * learning_rate(
                 settings.optimizer, done, self.steps.num_steps, self.total_steps
@@ -154,6 +185,15 @@ class _Training:
             self.optimizer.zero_grad()
             self.model.update_target(ema_decay(settings.optimizer, done, self.total_steps))
         self.window.add(losses.detach(), step.num_queries)
+
+    def _store(self, bank: Bank, step: Step) -> None:
+        """Every worker's queries go into every worker's bank."""
+        assert step.bank is not None
+        assert isinstance(self.model, RgrlObjective)
+        asked = step.bank.asked
+        own_QVD = self.model.query_targets_QVD.half()
+        targets_TVD = self.context.gathered(own_QVD, [len(part) for part in asked])
+        bank.store(np.concatenate(asked), targets_TVD, self.progress.steps)
 
     def _report(self) -> None:
         """Metrics of the steps since the last report, over all workers; every worker calls this equally often.
@@ -188,6 +228,8 @@ class _Training:
             "nodes_per_s": window.queries / seconds,
             "data_wait_s": window.wait_s,
         }
+        if self.bank is not None:
+            values |= self.bank.staleness()
         self.context.emitter.metrics(self.progress.steps, values)
 
     def _decide(self) -> None:
@@ -211,7 +253,7 @@ class _Training:
             checkpoint.save_snapshot(self.job.work, self.model.online, epoch)
         late = time.monotonic() - self.kept_at >= 60 * run.checkpoint_minutes
         if last or late or (epoch_ended and epoch % run.checkpoint_every == 0):
-            checkpoint.save(self.job.work, self.model, self.optimizer, self.progress, self.job.fingerprint)
+            checkpoint.save(self.job.work, self.model, self.optimizer, self.progress, self.job.fingerprint, self.bank)
             self.kept_at = time.monotonic()
 
 

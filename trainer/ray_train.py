@@ -67,6 +67,14 @@ class RayWorker:
         torch.distributed.all_reduce(total)
         return total / self.world_size
 
+    def gathered(self, rows: Tensor, counts: Sequence[int], /) -> Tensor:
+        """Gathered over the process group, padded to the same number from each."""
+        padded = rows.new_zeros((max(counts), *rows.shape[1:]))
+        padded[: len(rows)] = rows
+        parts = [torch.empty_like(padded) for _ in counts]
+        torch.distributed.all_gather(parts, padded)
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
 
 def run_with_ray(job: loop.Job) -> None:
     """Run the job on ``num_workers`` Ray workers.

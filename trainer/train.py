@@ -27,6 +27,7 @@ from trainer.launch import launch, uses_cuda
 from trainer.loop import Job
 from trainer.model import Model
 from trainer.objectives import new_objective
+from trainer.query_order import locality_order
 from trainer.relations import view_topologies
 from trainer.sampler import edge_weights
 from trainer.sampler_backends import new_sampler
@@ -146,6 +147,15 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
             remedy="optimizer.accumulate = 1, or batch.mode = mini",
             pointer="/settings/optimizer/accumulate",
         )
+    for name, unusual in (("batch/order", settings.batch.order == "near"), ("anchors/bank", settings.has_bank)):
+        if unusual and batch_mode(settings.batch, bundle.num_nodes) == "full":
+            option = name.replace("/", ".")
+            raise UsageError(
+                f"{option} is for mini-batches",
+                given=f"{option} for {bundle.num_nodes} nodes in full batch",
+                remedy=f"batch.mode = mini, or leave {option} out",
+                pointer=f"/settings/{name}",
+            )
     if settings.uses_anchors and settings.anchors.num_global >= bundle.num_nodes:
         emitter.warning(
             "anchors_are_all_nodes",
@@ -175,6 +185,9 @@ def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
         checkpoint.clear(request.work)
         curve.clear(request.work)
     if resume is None or not _ended(checkpoint.progress_of(resume), epochs):
+        if request.settings.batch.order == "near":
+            # Once, before there are several workers.
+            locality_order(Bundle(request.bundle), request.work)
         launch(Job(request.bundle.absolute(), request.work.absolute(), request.settings, identity, resume), emitter)
         resume = checkpoint.newest(request.work, identity)
     if resume is None:

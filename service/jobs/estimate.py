@@ -91,7 +91,15 @@ def _train(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     operations = epochs * 2 * (7 * (products + spmm) + 6 * comparisons)
     activations = 4 * held * (12 * sum(widths) + 2 * spec["encoder"]["predictor_hidden"])
     similarities = 8 * held * spec["anchors"]["num_global"] if spec["objective"] == "rgrl" else 0
-    return size.bytes + activations + similarities, 9 * size.nodes * dim, operations / (FLOPS_PER_CORE * cores)
+    memory, disk = size.bytes + activations + similarities, 9 * size.nodes * dim
+    # A bank is float16 of two views; two checkpoints have a copy each.
+    bank = 4 * size.nodes * dim
+    match spec["anchors"]["bank"]:
+        case "device":
+            memory, disk = memory + bank, disk + 2 * bank
+        case "disk":
+            disk += 3 * bank
+    return memory, disk, operations / (FLOPS_PER_CORE * cores)
 
 
 def _compared(spec: dict[str, Any], queries: int) -> int:

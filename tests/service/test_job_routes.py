@@ -92,6 +92,20 @@ def test_a_dry_run_counts_whom_the_objective_compares_queries_with(client: TestC
     assert plans["grace"]["memory_bytes"] == plans["bgrl"]["memory_bytes"]
 
 
+def test_a_dry_run_counts_the_bank_and_its_copies(client: TestClient, graph: str) -> None:
+    """4 nodes, two views, 128 columns of 2 bytes."""
+    plans = {}
+    for bank in ("none", "disk", "device"):
+        train = {"anchors": {"num_local": 4, "bank": bank}, "batch": {"mode": "mini"}}
+        body = {"kind": "pipeline", "graph": graph, "train": train}
+        plans[bank] = client.post("/v1/jobs?dry_run=true", json=body).json()["estimate"]
+    more = {
+        bank: [plan[what] - plans["none"][what] for what in ("memory_bytes", "disk_bytes")]
+        for bank, plan in plans.items()
+    }
+    assert more == {"none": [0, 0], "disk": [0, 3 * 4 * 2 * 128 * 2], "device": [4 * 2 * 128 * 2, 2 * 4 * 2 * 128 * 2]}
+
+
 def test_degree_weights_that_are_given_stay(client: TestClient, graph: str) -> None:
     body = {"kind": "pipeline", "graph": graph, "preprocess": {"degree_weights": {"alpha": 0.5}}}
     assert client.post("/v1/jobs", json=body).json()["spec"]["preprocess"]["degree_weights"]["alpha"] == 0.5

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from training_bundles import every_row, make_bundle, settings_document
 
 from trainer.anchors import Anchors
-from trainer.batches import FullBatch, MiniBatch, batch_mode, prefetched, queries_of
+from trainer.batches import FullBatch, MiniBatch, batch_mode, prefetched
 from trainer.features import load_features
 from trainer.objectives import Step
+from trainer.query_order import queries_of
 from trainer.randomness import Draw
 from trainer.settings import BatchSettings, TrainSettings
 

@@ -14,10 +14,12 @@ from preprocessing.bundle import Bundle
 from preprocessing.errors import InputError
 from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
+from trainer import checkpoint, loop
 from trainer.adjacency import GraphAdjacency
 from trainer.batches import FullBatch, MiniBatch
 from trainer.embedding_set import EmbeddingSet
 from trainer.features import load_features
+from trainer.launch import InProcess
 from trainer.objectives import new_objective
 from trainer.objectives.rgrl import RgrlObjective
 from trainer.settings import TrainSettings
@@ -131,3 +133,17 @@ def test_a_graph_of_one_kind_of_edges_is_refused(tmp_path: Path) -> None:
 def test_encoders_of_relations_need_relations_as_views() -> None:
     with pytest.raises(ValueError, match="needs views = relations"):
         TrainSettings.model_validate({"encoder": {"per_relation": True}})
+
+
+def test_a_bank_has_a_row_a_relation(bundle: Bundle, tmp_path: Path) -> None:
+    batch = {"mode": "mini", "size": 10, "fan_out": [3, 3]}
+    chosen = settings(batch=batch, anchors={"bank": "disk"}, run={"epochs": 2})
+    recorder = Recorder()
+    loop.run(loop.Job(bundle.path, tmp_path, chosen, "print"), InProcess(CPU, recorder))
+    last = checkpoint.newest(tmp_path, "print")
+    assert last is not None
+    rows = np.load(last / "bank.npy").astype(np.float64)
+    assert rows.shape == (NODES, 3, 8)
+    assert np.linalg.norm(rows, axis=2) == pytest.approx(1, abs=2e-3)
+    assert not np.allclose(rows[:, 0], rows[:, 1], atol=1e-2)
+    assert all(np.isfinite(line["values"]["loss"]) for line in recorder.of("metrics"))

@@ -204,10 +204,10 @@ def test_an_interrupted_run_goes_on_and_ends_as_the_undisturbed(
     broken = spec_for(bundle, tmp_path / "broken")
     saved = checkpoint.save
 
-    def die_at_four(work: Path, model: Any, optimizer: Any, progress: checkpoint.Progress, fingerprint: str) -> Path:
+    def die_at_four(work: Path, model: Any, optimizer: Any, progress: checkpoint.Progress, *rest: Any) -> Path:
         if progress.epoch == 4:
             raise KeyboardInterrupt
-        return saved(work, model, optimizer, progress, fingerprint)
+        return saved(work, model, optimizer, progress, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", die_at_four)

@@ -45,14 +45,15 @@ def train(
     objective: str = "rgrl",
     **parts: dict,
 ) -> dict[str, torch.Tensor]:
-    """Run a job; the answer is its last checkpoint's model and optimizer."""
+    """Run a job; the answer is its last checkpoint's model, optimizer and, if it has one, bank."""
     work.mkdir(exist_ok=True)
     chosen = TrainSettings.model_validate(settings_document(**parts) | {"objective": objective})
     context = InProcess(torch.device("cpu"), recorder or Recorder())
     loop.run(loop.Job(bundle.path, work, chosen, "print", resume), context)
     last = checkpoint.newest(work, "print")
     assert last is not None
-    return load_file(last / "model.safetensors") | load_file(last / "optimizer.safetensors")
+    banks = {path.name: torch.from_numpy(np.load(path)) for path in last.glob("bank*.npy")}
+    return load_file(last / "model.safetensors") | load_file(last / "optimizer.safetensors") | banks
 
 
 def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -68,16 +69,28 @@ def test_a_run_repeats_and_resumes_bit_for_bit(bundle: Bundle, tmp_path: Path, b
     assert not equal(train(bundle, tmp_path / "other", batch=batch, run={"epochs": 4, "seed": 1}), whole)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(
+    ("accumulate", "order", "bank"),
+    [(1, "random", "none"), (2, "random", "none"), (1, "near", "disk"), (2, "random", "device")],
+)
 @pytest.mark.parametrize("died_at", [1, 2, 5, 6, 7, 11])
 def test_a_run_killed_at_any_batch_resumes_bit_for_bit(
-    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, died_at: int, accumulate: int
+    bundle: Bundle,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    died_at: int,
+    accumulate: int,
+    order: str,
+    bank: str,
 ) -> None:
-    """Every checkpoint inside an epoch of six batches, too: its losses and the curve are the undisturbed run's."""
+    """Every checkpoint inside an epoch of six batches, too: its losses and the curve are the undisturbed run's. The
+    batches since the checkpoint, which the broken run did and wrote to its bank, leave nothing behind.
+    """
     monkeypatch.setattr(loop, "REPORT_STEPS", 1)
     stop = {"rule": "plateau", "window": 1, "tolerance": 1e-6, "patience": 9}
     parts = {
-        "batch": {"mode": "mini", "size": 7, "fan_out": [3, 3]},
+        "batch": {"mode": "mini", "size": 7, "fan_out": [3, 3], "order": order, "chunk": 3},
+        "anchors": {"bank": bank},
         "optimizer": {"accumulate": accumulate, "schedule": "cosine"},
         "run": {"epochs": 3, "checkpoint_minutes": 0, "stop": stop},
     }
@@ -86,10 +99,10 @@ def test_a_run_killed_at_any_batch_resumes_bit_for_bit(
     assert (ended.epoch, ended.batch, ended.steps) == (3, 0, 18)
     saved = checkpoint.save
 
-    def die(work: Path, model: Any, optimizer: Any, progress: checkpoint.Progress, fingerprint: str) -> Path:
+    def die(work: Path, model: Any, optimizer: Any, progress: checkpoint.Progress, *rest: Any) -> Path:
         if progress.steps > died_at:
             raise KeyboardInterrupt
-        return saved(work, model, optimizer, progress, fingerprint)
+        return saved(work, model, optimizer, progress, *rest)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(checkpoint, "save", die)

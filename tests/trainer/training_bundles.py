@@ -66,6 +66,15 @@ def make_bundle(
     pairs = random_edges(nodes, edges, seed)
     if features is None:
         features = rng.normal(size=(nodes, 12)).astype(np.float32)
+    bundle = ingested(folder, pairs, features, direction)
+    write_ppr(bundle, top_k)
+    write_weights(bundle)
+    return bundle
+
+
+def ingested(folder: Path, pairs: np.ndarray, features: np.ndarray, direction: str = "undirected") -> Bundle:
+    """A bundle at ``folder / "bundle"`` without PPR rows and weights; features [N, F], F perhaps 0."""
+    nodes = len(features)
     adjacency = csr(nodes, pairs)
     arrays: dict[str, Any] = {f"adj_{name}": value for name, value in adjacency.items()}
     if features.shape[1]:
@@ -80,8 +89,19 @@ def make_bundle(
     np.savez(folder / "graph.npz", **arrays, labels=np.arange(nodes) % 3)
     source = {"kind": "npz", "path": str(folder / "graph.npz")}
     ingest({"out": folder / "bundle", "settings": {"source": source, "direction": direction}}, Emitter("ingest"))
-    bundle = Bundle(folder / "bundle")
-    write_ppr(bundle, top_k)
+    return Bundle(folder / "bundle")
+
+
+def make_ring(folder: Path, nodes: int) -> Bundle:
+    """Nodes around a circle under shuffled numbers, each the neighbour and local anchor of the two beside it."""
+    rng = np.random.default_rng(nodes)
+    circle = rng.permutation(nodes)
+    bundle = ingested(
+        folder, np.stack([circle, np.roll(circle, -1)], axis=1), rng.normal(size=(nodes, 4)).astype(np.float32)
+    )
+    neighbors = np.empty((nodes, 3), dtype=np.int64)
+    neighbors[circle] = np.stack([circle, np.roll(circle, -1), np.roll(circle, 1)], axis=1)
+    write_ppr_rows(bundle, neighbors, np.tile([0.5, 0.2, 0.2], (nodes, 1)))
     write_weights(bundle)
     return bundle
 
@@ -116,15 +136,20 @@ def diffusion(adjacency: np.ndarray) -> np.ndarray:
 def write_ppr(bundle: Bundle, top_k: int) -> None:
     scores = diffusion(dense(bundle.symmetric))
     scores[scores < 1e-12] = 0
-    nodes = len(scores)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]
     best = np.take_along_axis(scores, order, axis=1)
+    write_ppr_rows(bundle, np.where(best > 0, order, -1), best)
+
+
+def write_ppr_rows(bundle: Bundle, neighbors: np.ndarray, scores: np.ndarray) -> None:
+    """Rows [N, K]; neighbours that there are not are -1, of score 0."""
+    nodes, top_k = neighbors.shape
     table = pa.table(
         {
             "node": np.arange(nodes),
-            "neighbors": pa.FixedSizeListArray.from_arrays(np.where(best > 0, order, -1).reshape(-1), top_k),
-            "scores": pa.FixedSizeListArray.from_arrays(best.astype(np.float32).reshape(-1), top_k),
-            "count": (best > 0).sum(axis=1).astype(np.int32),
+            "neighbors": pa.FixedSizeListArray.from_arrays(neighbors.reshape(-1), top_k),
+            "scores": pa.FixedSizeListArray.from_arrays(scores.astype(np.float32).reshape(-1), top_k),
+            "count": (scores > 0).sum(axis=1).astype(np.int32),
             "exact": np.ones(nodes, bool),
             "error": np.zeros(nodes, np.float32),
         }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from trainer.encoders import Encoder, RelationEncoders, new_encoder
-from trainer.objectives.base import AnchorSet, Objective, Step
+from trainer.objectives.base import AnchorSet, BankUse, Objective, Step
 from trainer.objectives.bgrl import BgrlObjective
 from trainer.objectives.cca_ssg import CcaSsgObjective
 from trainer.objectives.dgi import DgiObjective
@@ -16,7 +16,7 @@ from trainer.objectives.rgrl import RgrlObjective
 from trainer.randomness import Draw, Purpose
 from trainer.settings import TrainSettings
 
-__all__ = ["OBJECTIVES", "AnchorSet", "Objective", "Step", "new_objective"]
+__all__ = ["OBJECTIVES", "AnchorSet", "BankUse", "Objective", "Step", "new_objective"]
 
 OBJECTIVES: Mapping[str, Callable[[Encoder | RelationEncoders, TrainSettings], Objective]] = {
     "rgrl": RgrlObjective,

@@ -13,11 +13,12 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from preprocessing.array_types import Int64Array
 from trainer.augment import View
 from trainer.encoders import Encoder, RelationEncoders
 from trainer.randomness import Draw
 
-__all__ = ["AnchorSet", "Objective", "Step", "encoded"]
+__all__ = ["AnchorSet", "BankUse", "Objective", "Step", "encoded"]
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,25 @@ class AnchorSet:
 
     ``anchors_G`` are shared by all queries, ``locals_QK`` each query's own; ``valid_QK`` is false where a query has
     none. ``num_local`` counts all workers' queries with a local anchor: the local loss is a mean over them.
+    ``stored_VmD`` are every view's targets of anchors that are read and not computed; their positions follow the
+    encoder's rows.
     """
 
     anchors_G: Tensor
     locals_QK: Tensor
     valid_QK: Tensor
     num_local: int
+    stored_VmD: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class BankUse:
+    """What a step has to do with the bank of target embeddings: ``read`` [m] are the nodes of
+    ``AnchorSet.stored_VmD``, ``asked`` every worker's queries, whose targets are stored.
+    """
+
+    read: Int64Array
+    asked: Sequence[Int64Array]
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,7 @@ class Step:
     whatever anchors there are. ``query_views`` are the same views as far as the queries need them. ``queries`` is a run
     of positions, perhaps empty, among an encoder's output rows for either; ``num_queries`` counts all workers'
     queries: the loss is a mean over them. ``draw`` is where the objective's own randomness comes from. ``anchors`` is
-    None for an objective that compares with none.
+    None for an objective that compares with none, ``bank`` where targets are not stored.
     """
 
     views: Sequence[View]
@@ -51,6 +65,7 @@ class Step:
     num_queries: int
     draw: Draw
     anchors: AnchorSet | None = None
+    bank: BankUse | None = None
 
     @property
     def share(self) -> float:

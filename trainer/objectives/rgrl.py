@@ -17,9 +17,13 @@ __all__ = ["RgrlObjective"]
 
 
 class RgrlObjective(BootstrapObjective):
-    """The global and the local relational loss, summed over ordered pairs of views."""
+    """The global and the local relational loss, summed over ordered pairs of views.
+
+    ``query_targets_QVD`` are the target's embeddings of the last step's queries, for a bank where there is one.
+    """
 
     loss_names = ("loss", "loss_global", "loss_local")
+    query_targets_QVD: Tensor
 
     def __init__(self, online: Encoder | RelationEncoders, settings: TrainSettings) -> None:
         super().__init__(online, settings)
@@ -29,6 +33,10 @@ class RgrlObjective(BootstrapObjective):
         """(loss, its global part, its local part)."""
         assert step.anchors is not None
         z_VQD, h_VnD = self.predictions(step), self.targets(step)
+        if step.bank is not None:
+            self.query_targets_QVD = torch.stack([h_nD[step.queries] for h_nD in h_VnD], dim=1)
+        if step.anchors.stored_VmD is not None:
+            h_VnD = [torch.cat(pair) for pair in zip(h_VnD, step.anchors.stored_VmD, strict=True)]
         pairs = [
             self._direction(z_VQD[one], h_VnD[other], step, step.anchors)
             for one, other in permutations(range(len(step.views)), 2)

@@ -131,6 +131,15 @@ class AnchorSettings(Settings):
     num_global: int = Field(512, ge=1)
     num_local: int = Field(4, ge=1)
     weights: DegreeWeightSettings = DegreeWeightSettings()
+    bank: Literal["none", "disk", "device"] = Field(
+        "none",
+        description=(
+            "Keep the target embeddings that nodes had when they last were queries, and compare with those of anchors "
+            "in place of computing them: a mini-batch is its queries alone then, and anchors are up to two epochs old. "
+            "`disk`: memory-mapped in the work folder, by every worker; `device`: where training computes. 2 bytes × "
+            "nodes × views × the embedding's width, and twice that on disk in the checkpoints."
+        ),
+    )
 
 
 class LossSettings(Settings):
@@ -184,6 +193,14 @@ class BatchSettings(Settings):
 
     mode: Literal["auto", "full", "mini"] = Field("auto", description="`auto`: full up to 100,000 nodes.")
     size: int = Field(1024, ge=1, description="Queries a step and worker, in mini-batch mode.")
+    order: Literal["random", "near"] = Field(
+        "random",
+        description=(
+            "Which queries meet in a mini-batch. `near`: chunks of nodes that are near each other in the graph, so "
+            "that fewer anchors and neighbours have to come along."
+        ),
+    )
+    chunk: int = Field(64, ge=1, description="With `order` = `near`: queries that stay together, of `size`.")
     fan_out: list[int] | None = Field(
         None, description="Neighbours a node and hop, -1 for all; default 10 a hop. One entry a layer."
     )
@@ -282,6 +299,11 @@ class TrainSettings(Settings):
         return self.objective == "rgrl"
 
     @property
+    def has_bank(self) -> bool:
+        """Whether anchors' target embeddings are read from a bank."""
+        return self.anchors.bank != "none"
+
+    @property
     def augments_adaptively(self) -> bool:
         """Whether unimportant edges and columns are likelier to be dropped."""
         return self.augment.scheme == "adaptive" or (self.augment.scheme == "auto" and self.objective == "gca")
@@ -299,6 +321,15 @@ class TrainSettings(Settings):
             raise ValueError(f"batch.fan_out has {len(fan_out)} entries for {len(self.encoder.layers)} layers")
         if fan_out is not None and any(n == 0 or n < -1 for n in fan_out):
             raise ValueError("batch.fan_out entries are positive, or -1 for all")
+        return self
+
+    @model_validator(mode="after")
+    def _mini_batches_where_they_are_meant(self) -> TrainSettings:
+        for name, unusual in (("batch.order", self.batch.order == "near"), ("anchors.bank", self.has_bank)):
+            if unusual and self.batch.mode == "full":
+                raise ValueError(f"{name} is for mini-batches: set batch.mode to mini, or leave {name} out")
+        if self.has_bank and not self.uses_anchors:
+            raise ValueError(f"anchors.bank is for objective = rgrl: {self.objective} has no anchors")
         return self
 
     @model_validator(mode="after")
