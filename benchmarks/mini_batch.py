@@ -272,9 +272,8 @@ def _size(step: Step) -> dict[str, int]:
 def _floor(store: Any, nodes: int, settings: TrainSettings, held: dict[str, int]) -> dict[str, float]:
     """Seconds of a step's operations and bytes at this machine's rates, each measured alone.
 
-    A layer sums the rows it hears at the narrower of its widths, and multiplies as few rows as that leaves; a backward
-    pass costs the products twice, but once where the input takes no gradient. Every activation is written and read
-    once, forward and, online, backward. Features are read at random from the store as it is mapped.
+    A layer sums the rows it hears before it multiplies them, or after, whichever is less. Every activation is written
+    and read once, forward and, online, backward. Features are read at random from the store as it is mapped.
     """
     widths = [store.num_columns, *settings.encoder.layers]
     rows = held["all_0_rows"]
@@ -292,12 +291,15 @@ def _floor(store: Any, nodes: int, settings: TrainSettings, held: dict[str, int]
     for name, passes in (("all", 2), ("part", 2)):
         online = name == "part"
         for layer, (width, following) in enumerate(pairwise(widths)):
-            first = layer == 0
             reached, heard, arcs = (held[f"{name}_{layer}_{what}"] for what in ("rows", "columns", "arcs"))
-            narrow = min(width, following) if first else following
-            multiplied = reached if first and width <= following else heard
-            products += passes * 2 * multiplied * width * following * ((2 if first else 3) if online else 1)
-            summed += passes * arcs * narrow * (2 if online and not first else 1)
+            # Backward, a product costs two, and a sum another; features take no gradient.
+            multiply, add = (1, 1) if not online else (2, 1 if width <= following else 2) if layer == 0 else (3, 2)
+            orders = [
+                (passes * multiply * 2 * rows * width * following, passes * add * arcs * wide)
+                for rows, wide in ((reached, width), (heard, following))
+            ]
+            product, sums = min(orders, key=lambda order: order[0] / flops + order[1] / gathered)
+            products, summed = products + product, summed + sums
             streamed += passes * 2 * reached * 2 * following * (2 if online else 1)
     queries, width, hidden = held["queries"], widths[-1], settings.encoder.predictor_hidden
     anchors, nearest = settings.anchors.num_global, settings.anchors.num_local
