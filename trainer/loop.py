@@ -182,6 +182,7 @@ class _Training:
             "lr": self.optimizer.param_groups[0]["lr"],
             "nodes_per_s": window.queries / seconds,
             "data_wait_s": window.wait_s,
+            **self.steps.told(),
         }
         self.context.emitter.metrics(self.progress.steps, values)
 

@@ -36,6 +36,12 @@ class FeatureSettings(Settings):
         0.0, ge=0, lt=1, description="Share of the entries that are zero, at random and for good, for every reader."
     )
     zeroed_seed: int = Field(0, ge=0, lt=2**31, description="Which entries those are.")
+    read_threads: int = Field(
+        8,
+        ge=1,
+        le=1024,
+        description="Threads that read rows from disk: where the file is not in memory, reads at once.",
+    )
 
 
 class EncoderSettings(Settings):
@@ -208,6 +214,15 @@ class BatchSettings(Settings):
             "Draw neighbours in proportion to their edge weights. This is not corrected for: where the fan-out cuts a "
             "row, training hears heavier neighbours more, while embeddings are made of all neighbours alike. Costs a "
             "pass over the weights of every row cut. Not for torch-sparse."
+        ),
+    )
+
+    feature_cache_gib: float = Field(
+        0.0,
+        ge=0,
+        description=(
+            "In mini-batch mode: memory of the training device, a worker's, for the features of the nodes that most "
+            "others hear. For a GPU, or for features that do not fit in main memory; changes no result."
         ),
     )
 
