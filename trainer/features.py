@@ -20,6 +20,7 @@ from preprocessing.array_types import Int64Array
 from preprocessing.bundle import Bundle, DenseFeatures, PprRows, SparseFeatures
 from trainer.dense import rows_times
 from trainer.feature_cache import CachedRows
+from trainer.precision import rounds_products
 from trainer.randomness import mixed
 from trainer.row_reader import RowReader
 from trainer.settings import FeatureSettings
@@ -85,6 +86,9 @@ class Features:
     def _stored_times(self, weight_FD: Tensor) -> Tensor:
         matrix, shift_F = self.matrix, self.shift_F
         scaled_FD = weight_FD if self.scale_F is None else self.scale_F[:, None] * weight_FD
+        if isinstance(matrix, Tensor) and shift_F is not None and rounds_products():
+            # Rounded before the mean is taken off, a column far from zero would lose what it tells.
+            return rows_times(matrix - shift_F, scaled_FD)
         product_nD = rows_times(matrix, scaled_FD) if isinstance(matrix, Tensor) else self._scaled.matmul(weight_FD)
         return product_nD if shift_F is None else product_nD - shift_F @ scaled_FD
 

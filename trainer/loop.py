@@ -22,6 +22,7 @@ from trainer.checkpoint import Progress
 from trainer.features import load_features
 from trainer.memory import peak_bytes
 from trainer.objectives import Objective, Step, new_objective
+from trainer.precision import check_precision, products_in
 from trainer.schedules import ema_decay, learning_rate, lr_factor
 from trainer.settings import TrainSettings
 
@@ -74,9 +75,10 @@ class Context(Protocol):
 def run(job: Job, context: Context) -> None:
     """Train to the last epoch; what comes of it are the checkpoints and snapshots under ``job.work``.
 
-    ``RgrlError`` when the loss is not finite.
+    ``RgrlError`` when the loss is not finite, ``ResourceError`` when the device lacks the precision asked for.
     """
     settings = job.settings
+    check_precision(settings.run, context.device)
     bundle = Bundle(job.bundle)
     store = load_features(bundle, settings.features)
     mode = FullBatch if batch_mode(settings.batch, bundle.num_nodes) == "full" else MiniBatch
@@ -138,7 +140,8 @@ class _Training:
         self.wrapped.train(settings.encoder.batch_norm_statistics == "batch" or done == 0)
         last = (done + 1) % self.accumulate == 0
         with contextlib.nullcontext() if last else self.context.alone(self.wrapped):
-            losses = self.wrapped(step)
+            with products_in(settings.run.precision):
+                losses = self.wrapped(step)
             # Workers' gradients are averaged, their shares of the loss are to be summed.
             (losses[0] * (self.context.world_size / self.accumulate)).backward()
         if last:

@@ -35,7 +35,8 @@ class SageLayer(nn.Module):
 
     def activate(self, aggregated_RD: Tensor, input_R: FeatureRows) -> Tensor:
         """What follows A U W, given the nodes' own inputs U."""
-        return cast(Tensor, self.activation(self.norm(aggregated_RD + input_R @ self.weight_own + self.bias)))
+        own_RD = rows_times(input_R, self.weight_own) if isinstance(input_R, Tensor) else input_R @ self.weight_own
+        return cast(Tensor, self.activation(self.norm(aggregated_RD + own_RD + self.bias)))
 
 
 class SageEncoder(Encoder):

@@ -254,6 +254,14 @@ class RunSettings(Settings):
     seed: int = Field(0, ge=0, lt=2**31)
     num_workers: int = Field(0, ge=0, le=4096, description="0: in this process. 1 or more: Ray Train workers.")
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description=(
+            "What the networks' dense products are of. `bfloat16`: of factors with 8 binary digits, for processors "
+            "that have such products; all else stays float32: sparse products, BatchNorm, the loss, parameters and "
+            "their averages, and the embeddings that are made in the end."
+        ),
+    )
     checkpoint_every: int = Field(50, ge=1, description="Epochs between checkpoints; a killed run continues from one.")
     checkpoint_minutes: float = Field(
         10.0, ge=0, description="Minutes after which a checkpoint is due between those, inside a long epoch too."
