@@ -142,9 +142,9 @@ def load_features(bundle: Bundle, settings: FeatureSettings) -> FeatureStore:
     source: Source
     match bundle.features:
         case DenseFeatures() as dense:
-            source = _DenseSource(dense, RowReader(settings.read_threads))
+            source = _DenseSource(dense, settings.read_threads)
         case SparseFeatures() as sparse:
-            source = _SparseSource(sparse, RowReader(settings.read_threads))
+            source = _SparseSource(sparse, settings.read_threads)
         case None:
             source = _HashedSource(bundle.ppr())
     if settings.zeroed > 0:
@@ -153,8 +153,8 @@ def load_features(bundle: Bundle, settings: FeatureSettings) -> FeatureStore:
 
 
 class _DenseSource:
-    def __init__(self, features: DenseFeatures, reader: RowReader) -> None:
-        self._values, self._reader = features.values, reader
+    def __init__(self, features: DenseFeatures, threads: int = 1) -> None:
+        self._values, self._reader = features.values, RowReader(threads)
         self.num_columns = features.shape[1]
 
     def read(self, rows: npt.NDArray[np.int64], device: torch.device | str) -> Tensor:
@@ -162,8 +162,8 @@ class _DenseSource:
 
 
 class _SparseSource:
-    def __init__(self, features: SparseFeatures, reader: RowReader) -> None:
-        self._features, self._reader = features, reader
+    def __init__(self, features: SparseFeatures, threads: int = 1) -> None:
+        self._features, self._reader = features, RowReader(threads)
         self.num_columns = features.shape[1]
 
     def read(self, rows: npt.NDArray[np.int64], device: torch.device | str) -> SparseMatrix:
