@@ -26,6 +26,7 @@ from trainer.anchors import Anchors
 from trainer.augment import View, two_views
 from trainer.centrality import drop_factors
 from trainer.encoders import training_aggregator
+from trainer.feature_cache import HITS, ROWS, most_heard
 from trainer.features import Features, FeatureStore
 from trainer.in_order import in_order
 from trainer.mean_adjacency import MeanSampledAdjacency
@@ -38,6 +39,7 @@ from trainer.sampler import NeighborSampler, Sample
 from trainer.sampler_backends import new_sampler
 from trainer.seeds import FEWEST_ROWS, SeedSet, seed_set
 from trainer.settings import BatchSettings, TrainSettings
+from trainer.tally import Tally
 
 __all__ = ["AUTO_FULL_NODES", "FullBatch", "MiniBatch", "Steps", "batch_mode", "prefetched"]
 
@@ -55,6 +57,9 @@ class Steps(Protocol):
 
     def step(self, epoch: int, number: int) -> Step:
         """This worker's part of a step."""
+
+    def told(self) -> dict[str, float]:
+        """What is to be known of the making of steps since this was last asked."""
 
 
 def batch_mode(settings: BatchSettings, num_nodes: int) -> str:
@@ -111,6 +116,10 @@ class FullBatch:
             draw=draw,
             anchors=None if self._anchors is None else self._anchors.of(draw),
         )
+
+    def told(self) -> dict[str, float]:
+        """Nothing: data are made once."""
+        return {}
 
     def _views(self, draw: Draw) -> Sequence[View]:
         if self._settings.views == "relations":
@@ -174,8 +183,11 @@ class MiniBatch:
         self._settings = settings
         self._rank, self._world_size = rank, world_size
         self._device = device
-        self._store = store
+        self._tally = Tally()
         self._topologies = view_topologies(bundle, settings.views)
+        self._store = store
+        if (cache := int(settings.batch.feature_cache_gib * 2**30)) > 0:
+            self._store = store.holding(most_heard(self._topologies), cache, device, self._tally)
         self._factors = drop_factors(bundle.topology, store, device) if settings.augments_adaptively else None
         self._anchors = Anchors(bundle, settings.anchors) if settings.uses_anchors else None
         self._banked = settings.has_bank
@@ -195,8 +207,18 @@ class MiniBatch:
         accumulate = self._settings.optimizer.accumulate
         return -(-self._num_nodes // (self._settings.batch.size * self._world_size * accumulate)) * accumulate
 
+    def told(self) -> dict[str, float]:
+        """Seconds that threads spent on steps, and of those on sampling and on reading features; cache hits a row."""
+        sums = self._tally.taken()
+        rows, hits = sums.pop(ROWS, 0), sums.pop(HITS, 0)
+        return sums | ({HITS: hits / rows} if rows else {})
+
     def step(self, epoch: int, number: int) -> Step:
         """Columns and global anchors are the same on every worker; neighbours and edges are each worker's own."""
+        with self._tally.timed("making_s"):
+            return self._step(epoch, number)
+
+    def _step(self, epoch: int, number: int) -> Step:
         shared = Draw(self._settings.run.seed, epoch, number)
         own = Draw(self._settings.run.seed, epoch, number, self._rank)
         shares = self.queries(epoch, number)
@@ -224,10 +246,11 @@ class MiniBatch:
         """Two dropped views of one sampled neighbourhood, or a sampled neighbourhood of each relation; and what the
         first ``asked`` seeds need of them.
         """
-        samples = [
-            self._sampler.sample(topology, seeds, self._fan_out, own.number(Purpose.NEIGHBORS))
-            for topology in self._topologies
-        ]
+        with self._tally.timed("sampling_s"):
+            samples = [
+                self._sampler.sample(topology, seeds, self._fan_out, own.number(Purpose.NEIGHBORS))
+                for topology in self._topologies
+            ]
         sampled = [self._sampled(*pair) for pair in zip(self._topologies, samples, strict=True)]
         if self._settings.views == "relations":
             views: Sequence[View] = [View(features, adjacency.normalized()) for features, adjacency in sampled]
@@ -250,7 +273,9 @@ class MiniBatch:
     def _sampled(self, topology: Topology, sample: Sample) -> tuple[Features, SampledAdjacency | MeanSampledAdjacency]:
         degree_n = topology.indptr[sample.nodes + 1] - topology.indptr[sample.nodes]
         adjacency = self._aggregator.sampled(sample, degree_n, self._device)
-        return self._store.rows(sample.nodes, self._device), adjacency
+        with self._tally.timed("features_s"):
+            features = self._store.rows(sample.nodes, self._device)
+        return features, adjacency
 
     def _with_anchors(self, stored: Anchors, shares: Sequence[Int64Array], draw: Draw) -> tuple[SeedSet, AnchorSet]:
         """Whom the step is about, and where among them the queries' anchors are; ``shares`` are every worker's

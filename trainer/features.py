@@ -7,6 +7,7 @@ X, whose masked entries then cost nothing. A dense X is never copied for a view.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,12 +16,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from preprocessing.array_types import Int64Array
 from preprocessing.bundle import Bundle, DenseFeatures, PprRows, SparseFeatures
 from trainer.dense import rows_times
+from trainer.feature_cache import CachedRows
 from trainer.heard import sums_first
+from trainer.precision import rounds_products
 from trainer.randomness import mixed
+from trainer.row_reader import RowReader
 from trainer.settings import FeatureSettings
 from trainer.sparse import Pattern, SparseMatrix
+from trainer.tally import Tally
 from trainer.zeroed import Source, Zeroed
 
 __all__ = ["HASHED_COLUMNS", "FeatureStore", "Features", "Standardization", "load_features"]
@@ -80,23 +86,26 @@ class Features:
         if not isinstance(self.matrix, Tensor) or self.mixes or not sums_first(adjacency, *weight_FD.shape):
             return adjacency.matmul(self @ weight_FD)
         scaled_FD = weight_FD if self.scale_F is None else self.scale_F[:, None] * weight_FD
-        product_RD = rows_times(adjacency.matmul(self.matrix), scaled_FD)
+        heard_RF = adjacency.matmul(self.matrix)
         if self.shift_F is not None:
             sum_R1 = adjacency.matmul(torch.ones(len(self.matrix), 1, device=self.matrix.device))
-            product_RD = product_RD - sum_R1 * (self.shift_F @ scaled_FD)
-        return product_RD
+            heard_RF = heard_RF - sum_R1 * self.shift_F
+        return rows_times(heard_RF, scaled_FD)
 
     def __matmul__(self, weight_FD: Tensor) -> Tensor:
-        scaled_FD = weight_FD if self.scale_F is None else self.scale_F[:, None] * weight_FD
-        if isinstance(self.matrix, Tensor):
-            product_nD = rows_times(self.matrix, scaled_FD)
-        else:
-            product_nD = self._scaled.matmul(weight_FD)
-        if self.shift_F is not None:
-            product_nD = product_nD - self.shift_F @ scaled_FD
+        product_nD = self._stored_times(weight_FD)
         for mix in self.mixes:
             product_nD = mix.matmul(product_nD)
         return product_nD
+
+    def _stored_times(self, weight_FD: Tensor) -> Tensor:
+        matrix, shift_F = self.matrix, self.shift_F
+        scaled_FD = weight_FD if self.scale_F is None else self.scale_F[:, None] * weight_FD
+        if isinstance(matrix, Tensor) and shift_F is not None and rounds_products():
+            # Rounded before the mean is taken off, a column far from zero would lose what it tells.
+            return rows_times(matrix - shift_F, scaled_FD)
+        product_nD = rows_times(matrix, scaled_FD) if isinstance(matrix, Tensor) else self._scaled.matmul(weight_FD)
+        return product_nD if shift_F is None else product_nD - shift_F @ scaled_FD
 
     @cached_property
     def _scaled(self) -> SparseMatrix:
@@ -136,18 +145,25 @@ class FeatureStore:
         """F: the first layer's input width."""
         return self._source.num_columns
 
+    def holding(self, order: Int64Array, limit: int, device: torch.device | str, tally: Tally) -> FeatureStore:
+        """The same, of which ``device`` holds the first nodes of ``order`` in ``limit`` bytes (``CachedRows``)."""
+        store = copy(self)
+        store._source = CachedRows(self._source, order, limit, device, tally)
+        return store
+
     def rows(self, rows: npt.NDArray[np.int64], device: torch.device | str = "cpu") -> Features:
         """Some nodes, [n, F], in the order given, in memory on ``device``."""
         matrix = self._source.read(rows, device)
-        if self._binarize:
-            matrix = (
-                (matrix > 0).float()
-                if isinstance(matrix, Tensor)
-                else replace(matrix, values=(matrix.values > 0).float())
-            )
+        if isinstance(matrix, Tensor):
+            matrix = self._entries(matrix)
+        else:
+            matrix = replace(matrix, values=self._entries(matrix.values))
         if (columns := self.standardization) is None:
             return Features(matrix)
         return Features(matrix, columns.scale_F.to(device), columns.shift_F.to(device))
+
+    def _entries(self, stored: Tensor) -> Tensor:
+        return ((stored > 0) if self._binarize else stored).float()
 
 
 def load_features(
@@ -160,9 +176,9 @@ def load_features(
     source: Source
     match bundle.features:
         case DenseFeatures() as dense:
-            source = _DenseSource(dense)
+            source = _DenseSource(dense, settings.read_threads)
         case SparseFeatures() as sparse:
-            source = _SparseSource(sparse)
+            source = _SparseSource(sparse, settings.read_threads)
         case None:
             source = _HashedSource(bundle.ppr())
     if settings.zeroed > 0:
@@ -171,26 +187,21 @@ def load_features(
 
 
 class _DenseSource:
-    def __init__(self, features: DenseFeatures) -> None:
-        self._values = features.values
+    def __init__(self, features: DenseFeatures, threads: int = 1) -> None:
+        self._values, self._reader = features.values, RowReader(threads)
         self.num_columns = features.shape[1]
 
     def read(self, rows: npt.NDArray[np.int64], device: torch.device | str) -> Tensor:
-        return torch.from_numpy(np.asarray(self._values[rows], dtype=np.float32)).to(device)
+        return self._reader.dense(self._values, rows, device)
 
 
 class _SparseSource:
-    def __init__(self, features: SparseFeatures) -> None:
-        self._features = features
+    def __init__(self, features: SparseFeatures, threads: int = 1) -> None:
+        self._features, self._reader = features, RowReader(threads)
         self.num_columns = features.shape[1]
 
     def read(self, rows: npt.NDArray[np.int64], device: torch.device | str) -> SparseMatrix:
-        stored = self._features
-        starts = stored.indptr[rows]
-        lengths = stored.indptr[rows + 1] - starts
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        entries = np.repeat(starts - indptr[:-1], lengths) + np.arange(indptr[-1])
-        return _sparse(indptr, stored.indices[entries], stored.values[entries], self.num_columns, device)
+        return self._reader.sparse(self._features, rows, device)
 
 
 class _HashedSource:
@@ -212,22 +223,8 @@ class _HashedSource:
         signs = np.where(bits >> np.uint64(63), np.float32(-1), np.float32(1))
         indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
         columns = (bits % np.uint64(HASHED_COLUMNS)).astype(np.int32)
-        return _sparse(indptr, columns, signs * scores[present], HASHED_COLUMNS, device)
-
-
-def _sparse(
-    indptr: npt.NDArray[np.int64],
-    indices: npt.NDArray[np.int32],
-    values: npt.NDArray[np.float32],
-    num_columns: int,
-    device: torch.device | str,
-) -> SparseMatrix:
-    pattern = Pattern(
-        torch.from_numpy(indptr).to(device),
-        torch.from_numpy(np.array(indices, dtype=np.int32)).to(device),
-        num_columns,
-    )
-    return SparseMatrix(pattern, torch.from_numpy(np.array(values, dtype=np.float32)).to(device))
+        pattern = Pattern(torch.from_numpy(indptr).to(device), torch.from_numpy(columns).to(device), HASHED_COLUMNS)
+        return SparseMatrix(pattern, torch.from_numpy(signs * scores[present]).to(device))
 
 
 def _standardization(source: Source, num_nodes: int) -> Standardization:

@@ -26,6 +26,7 @@ from trainer.features import FeatureStore, load_features
 from trainer.memory import peak_bytes
 from trainer.objectives import Objective, Step, new_objective
 from trainer.objectives.rgrl import RgrlObjective
+from trainer.precision import check_precision, products_in
 from trainer.query_order import locality_order
 from trainer.schedules import ema_decay, learning_rate, lr_factor
 from trainer.settings import TrainSettings
@@ -82,9 +83,10 @@ class Context(Protocol):
 def run(job: Job, context: Context) -> None:
     """Train to the last epoch; what comes of it are the checkpoints and snapshots under ``job.work``.
 
-    ``RgrlError`` when the loss is not finite.
+    ``RgrlError`` when the loss is not finite, ``ResourceError`` when the device lacks the precision asked for.
     """
     settings = job.settings
+    check_precision(settings.run, context.device)
     bundle = Bundle(job.bundle)
     store = load_features(bundle, settings.features)
     steps = _steps(job, bundle, store, context)
@@ -172,7 +174,8 @@ class _Training:
             step = self.bank.served(step, self.progress.steps)
         last = (done + 1) % self.accumulate == 0
         with contextlib.nullcontext() if last else self.context.alone(self.wrapped):
-            losses = self.wrapped(step)
+            with products_in(settings.run.precision):
+                losses = self.wrapped(step)
             # Workers' gradients are averaged, their shares of the loss are to be summed.
             (losses[0] * (self.context.world_size / self.accumulate)).backward()
         if self.bank is not None:
@@ -227,6 +230,7 @@ class _Training:
             "lr": self.optimizer.param_groups[0]["lr"],
             "nodes_per_s": window.queries / seconds,
             "data_wait_s": window.wait_s,
+            **self.steps.told(),
         }
         if self.bank is not None:
             values |= self.bank.staleness()

@@ -98,7 +98,11 @@ def _made(request: TrainSpec, bundle: Bundle, embedded: Bundle, identity: str, e
 
 def _identity(bundle: Bundle, embedded: Bundle, settings: TrainSettings) -> str:
     """What decides a run's outcome: the data and every setting but those of where and how it is carried out."""
-    carried_out = {"run": {"checkpoint_every", "checkpoint_minutes", "num_workers", "device"}}
+    carried_out = {
+        "run": {"checkpoint_every", "checkpoint_minutes", "num_workers", "device"},
+        "batch": {"feature_cache_gib"},
+        "features": {"read_threads"},
+    }
     reads_ppr = (settings.uses_anchors or bundle.features is None) and (bundle.path / "ppr").is_dir()
     derived = [read_manifest(bundle.path / "ppr", PPR)["content_hash"]] if reads_ppr else []
     graphs = [bundle.content_hash, embedded.content_hash]

@@ -27,7 +27,7 @@ class Source(Protocol):
         """F."""
 
     def read(self, rows: Int64Array, device: torch.device | str) -> SparseMatrix | Tensor:
-        """[n, F], in the order given."""
+        """[n, F], in the order given; of the type that is stored."""
 
 
 class Zeroed:

@@ -202,15 +202,8 @@ def test_an_interrupted_run_goes_on_and_ends_as_the_undisturbed(
     straight = spec_for(bundle, tmp_path / "straight")
     run(straight)
     broken = spec_for(bundle, tmp_path / "broken")
-    saved = checkpoint.save
-
-    def die_at_four(work: Path, model: Any, optimizer: Any, progress: checkpoint.Progress, *rest: Any) -> Path:
-        if progress.epoch == 4:
-            raise KeyboardInterrupt
-        return saved(work, model, optimizer, progress, *rest)
-
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save", die_at_four)
+        patch.setattr(checkpoint, "save", died_after(3))
         with pytest.raises(KeyboardInterrupt):
             run(broken)
     started = []
@@ -219,6 +212,40 @@ def test_an_interrupted_run_goes_on_and_ends_as_the_undisturbed(
     run(broken)
     assert [path.name for path in started] == ["step-00000002"]
     assert np.array_equal(vectors(broken), vectors(straight))
+
+
+def test_a_run_may_go_on_with_other_means_of_reading_features(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is held in memory and by how many threads rows are read decides nothing that is trained."""
+    mini = {"mode": "mini", "size": 16, "fan_out": [3, 3]}
+    straight = spec_for(bundle, tmp_path / "straight", batch=mini)
+    run(straight)
+    folder = tmp_path / "broken"
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", died_after(2))
+        with pytest.raises(KeyboardInterrupt):
+            run(spec_for(bundle, folder, batch=mini))
+    recorder = Recorder()
+    other = {"batch": mini | {"feature_cache_gib": 500 / 2**30}, "features": {"read_threads": 3}}
+    goes_on = spec_for(bundle, folder, **other)
+    assert run(goes_on, recorder)["training"]["steps"] == 12
+    told = [line["values"] for line in recorder.of("metrics")]
+    assert [line["step"] for line in recorder.of("metrics")] == [9, 12]
+    assert all(0 < values["feature_cache_hits"] < 1 for values in told)
+    assert np.array_equal(vectors(goes_on), vectors(straight))
+
+
+def died_after(epochs: int) -> Callable[..., Path]:
+    """Saves a checkpoint as ever, up to one of so many epochs."""
+    saved = checkpoint.save
+
+    def save(work: Path, model: Any, optimizer: Any, progress: checkpoint.Progress, *rest: Any) -> Path:
+        if progress.epoch > epochs:
+            raise KeyboardInterrupt
+        return saved(work, model, optimizer, progress, *rest)
+
+    return save
 
 
 def test_checkpoints_are_kept_by_number_and_not_by_name(tmp_path: Path) -> None:

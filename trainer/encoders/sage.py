@@ -13,6 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from trainer.dense import rows_times
 from trainer.encoders.base import Aggregated, Encoder, FeatureRows, State
 from trainer.mean_adjacency import MeanAggregator
 
@@ -34,7 +35,8 @@ class SageLayer(nn.Module):
 
     def activate(self, aggregated_RD: Tensor, input_R: FeatureRows) -> Tensor:
         """What follows A U W, given the nodes' own inputs U."""
-        return cast(Tensor, self.activation(self.norm(aggregated_RD + input_R @ self.weight_own + self.bias)))
+        own_RD = rows_times(input_R, self.weight_own) if isinstance(input_R, Tensor) else input_R @ self.weight_own
+        return cast(Tensor, self.activation(self.norm(aggregated_RD + own_RD + self.bias)))
 
 
 class SageEncoder(Encoder):

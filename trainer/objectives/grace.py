@@ -10,6 +10,7 @@ from itertools import permutations
 import torch
 from torch import Tensor, nn
 
+from trainer.dense import RowsLinear
 from trainer.encoders import Encoder, RelationEncoders
 from trainer.objectives.base import Objective, Step
 from trainer.objectives.contrast import contrast
@@ -31,7 +32,7 @@ class GraceObjective(Objective):
     def __init__(self, online: Encoder | RelationEncoders, settings: TrainSettings) -> None:
         super().__init__(online)
         width, hidden = settings.encoder.layers[-1], settings.encoder.predictor_hidden
-        self.projector = nn.Sequential(nn.Linear(width, hidden), nn.ELU(), nn.Linear(hidden, width))
+        self.projector = nn.Sequential(RowsLinear(width, hidden), nn.ELU(), RowsLinear(hidden, width))
         self.tau = settings.loss.tau_contrast
 
     def forward(self, step: Step) -> Tensor:

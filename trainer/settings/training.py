@@ -36,6 +36,12 @@ class FeatureSettings(Settings):
         0.0, ge=0, lt=1, description="Share of the entries that are zero, at random and for good, for every reader."
     )
     zeroed_seed: int = Field(0, ge=0, lt=2**31, description="Which entries those are.")
+    read_threads: int = Field(
+        8,
+        ge=1,
+        le=1024,
+        description="Threads that read rows from disk: where the file is not in memory, reads at once.",
+    )
 
 
 class EncoderSettings(Settings):
@@ -228,6 +234,15 @@ class BatchSettings(Settings):
         ),
     )
 
+    feature_cache_gib: float = Field(
+        0.0,
+        ge=0,
+        description=(
+            "In mini-batch mode: memory of the training device, a worker's, for the features of the nodes that most "
+            "others hear. For a GPU, or for features that do not fit in main memory; changes no result."
+        ),
+    )
+
     @model_validator(mode="after")
     def _weights_where_they_are_followed(self) -> BatchSettings:
         if self.weighted and self.sampler == "torch-sparse":
@@ -259,6 +274,14 @@ class RunSettings(Settings):
     seed: int = Field(0, ge=0, lt=2**31)
     num_workers: int = Field(0, ge=0, le=4096, description="0: in this process. 1 or more: Ray Train workers.")
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32",
+        description=(
+            "What the networks' dense products are of. `bfloat16`: of factors with 8 binary digits, for processors "
+            "that have such products; all else stays float32: sparse products, BatchNorm, the loss, parameters and "
+            "their averages, and the embeddings that are made in the end."
+        ),
+    )
     checkpoint_every: int = Field(50, ge=1, description="Epochs between checkpoints; a killed run continues from one.")
     checkpoint_minutes: float = Field(
         10.0, ge=0, description="Minutes after which a checkpoint is due between those, inside a long epoch too."
