@@ -166,8 +166,8 @@ def test_max_steps_end_a_run_inside_an_epoch_with_what_it_had_learnt_by_then(
     seen: dict[int, dict[str, torch.Tensor]] = {}
     save = checkpoint.save
 
-    def keep_a_copy(work: Path, model: Any, optimizer: Any, progress: checkpoint.Progress, fingerprint: str) -> Path:
-        made = save(work, model, optimizer, progress, fingerprint)
+    def keep_a_copy(work: Path, model: Any, optimizer: Any, progress: checkpoint.Progress, *rest: Any) -> Path:
+        made = save(work, model, optimizer, progress, *rest)
         seen[progress.steps] = load_file(made / "model.safetensors") | load_file(made / "optimizer.safetensors")
         return made
 
