@@ -28,7 +28,7 @@ class RgrlObjective(BootstrapObjective):
     def forward(self, step: Step) -> Tensor:
         """(loss, its global part, its local part)."""
         assert step.anchors is not None
-        z_VQD, h_VnD = self.predictions(step), self.targets(step)
+        z_VQD, h_VnD = self.both(step)
         pairs = [
             self._direction(z_VQD[one], h_VnD[other], step, step.anchors)
             for one, other in permutations(range(len(step.views)), 2)

@@ -6,6 +6,7 @@ It imports neither torch nor ray, so the service can check a job with it.
 from __future__ import annotations
 
 from trainer.settings.evaluation import EvaluateSettings, LinkSettings
+from trainer.settings.extras import check_extras
 from trainer.settings.presets import PRESETS, overlay, resolve_preset
 from trainer.settings.training import (
     AnchorSettings,
@@ -36,6 +37,7 @@ __all__ = [
     "StopSettings",
     "TrainSettings",
     "ViewKind",
+    "check_extras",
     "overlay",
     "resolve_preset",
 ]
