@@ -26,6 +26,7 @@ from trainer.encoders import Encoder, RelationEncoders
 from trainer.health import Health
 from trainer.objectives import Objective
 from trainer.plateau import Plateau
+from trainer.trend import Trend
 
 __all__ = [
     "Progress",
@@ -136,7 +137,8 @@ def progress_of(path: Path) -> Progress:
     told["plateau"] = Plateau(**told["plateau"])
     if "health" in told:
         health = told["health"]
-        told["health"] = Health(**{**health, "plateau": Plateau(**health["plateau"])})
+        parts = {"plateau": Plateau(**health["plateau"]), "trend": Trend(**health["trend"])}
+        told["health"] = Health(**{**health, **parts})
         told["best"] = Best(**told["best"])
     return Progress(**told)
 
