@@ -1,6 +1,6 @@
 """Reports as an MLflow run: where ``MLFLOW_TRACKING_URI`` says, else in a database file beside the run's own files.
 
-A file is SQLite, which ``mlflow-skinny`` reads and writes with the packages that are here anyway: since 3.x MLflow
+A file is SQLite, which ``mlflow-skinny`` reads and writes with sqlalchemy, alembic and cryptography: MLflow 3.17
 refuses its older folders of text files.
 """
 
