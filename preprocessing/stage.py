@@ -9,6 +9,7 @@ Events: ``{"time", "event", "stage", …}`` with ``event`` one of
 * ``progress``  ``done total unit rate eta_s``
 * ``metrics``   ``step values``
 * ``warning``   ``code message``
+* ``health``    ``state reason`` (of a training run: ``healthy``, ``stalled`` or ``collapsed``, whenever it changes)
 * ``result``    ``summary`` (last event of a success)
 * ``error``     ``error`` (``RgrlError.as_dict``; last event of a failure)
 """
@@ -92,6 +93,12 @@ class Emitter:
         self._emit("warning", code=code, message=message)
         if self._file is None:
             print(f"warning: {message}", file=sys.stderr)
+
+    def health(self, state: str, reason: str | None) -> None:
+        """Report what state the stage's work is in, and why where it is not a good one."""
+        self._emit("health", state=state, reason=reason)
+        if self._file is None and reason is not None:
+            print(f"{state}: {reason}", file=sys.stderr)
 
     def result(self, summary: Mapping[str, Any]) -> None:
         """Report the success of the whole stage."""

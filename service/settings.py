@@ -35,6 +35,9 @@ class ServiceSettings(BaseSettings):
     max_queued: int = Field(1000, ge=1, description="Jobs that may wait; past it submitting answers 429.")
     max_attempts: int = Field(3, ge=1, description="Starts of a job whose process was lost before it fails.")
     poll_s: float = Field(0.25, gt=0, description="Seconds between two looks at the jobs.")
+    silent_after_s: float = Field(
+        900.0, gt=0, description="Seconds without a report after which a running job is told to be silent."
+    )
     cancel_grace_s: float = Field(20.0, ge=0, description="Seconds between SIGTERM and SIGKILL.")
     job_log_bytes: int = Field(16 * 2**20, ge=4096, description="Most that is kept of a job's log.")
 

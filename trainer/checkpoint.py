@@ -2,8 +2,8 @@
 
 ``work/checkpoints/step-00000050/`` holds ``model.safetensors`` (online, predictor and target, with their BatchNorm
 statistics), ``optimizer.safetensors``, where there is a bank its files, and ``state.json``, which is written last and
-carries the files' hashes. The last two are kept. Draws have no state (``trainer.randomness``), so nothing else is
-needed to go on.
+carries the files' hashes. The last ``run.keep_checkpoints`` are kept, and the best (``trainer.best``). Draws have no
+state (``trainer.randomness``), so nothing else is needed to go on.
 """
 
 from __future__ import annotations
@@ -22,13 +22,26 @@ from torch import Tensor
 
 from preprocessing.artifact import hash_file, write_json
 from trainer.bank import FILES, Bank
+from trainer.best import Best
 from trainer.encoders import Encoder, RelationEncoders
+from trainer.health import Health
 from trainer.objectives import Objective
 from trainer.plateau import Plateau
+from trainer.trend import Trend
 
-__all__ = ["Progress", "clear", "load", "load_online", "newest", "progress_of", "save", "save_snapshot", "snapshots"]
+__all__ = [
+    "Progress",
+    "clear",
+    "drop",
+    "load",
+    "load_online",
+    "newest",
+    "progress_of",
+    "save",
+    "save_snapshot",
+    "snapshots",
+]
 
-KEPT = 2
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 
 
@@ -38,7 +51,7 @@ class Progress:
 
     ``batch`` of the ``batches`` of the epoch under way are done, ``losses`` are what they were reported with: (loss,
     batches). ``peak_bytes``: the most memory that rank 0 has held, on the GPU where it trains on one. ``stopped``: the
-    run ended early.
+    run ended early. ``health`` and ``best``: what is known of the run, and of its checkpoints, so far.
     """
 
     device: str
@@ -51,6 +64,8 @@ class Progress:
     peak_bytes: int = 0
     plateau: Plateau = field(default_factory=Plateau)
     stopped: bool = False
+    health: Health = field(default_factory=Health)
+    best: Best = field(default_factory=Best)
 
     @property
     def place(self) -> int:
@@ -75,9 +90,9 @@ def save(
     fingerprint: str,
     bank: Bank | None = None,
 ) -> Path:
-    """Write the checkpoint of ``progress.steps`` and drop all but the last two."""
+    """Write the checkpoint of ``progress.steps``."""
     folder = work / "checkpoints"
-    final = folder / f"step-{progress.steps:08d}"
+    final = folder / _name(progress.steps)
     partial = folder / f".{final.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -90,9 +105,14 @@ def save(
     write_json(partial / STATE, {**asdict(progress), "fingerprint": fingerprint, "files": hashes})
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
-    for old in _checkpoints(work)[:-KEPT]:
-        shutil.rmtree(old)
     return final
+
+
+def drop(work: Path, keep: int, best: int | None) -> None:
+    """Remove all checkpoints but the last ``keep`` and that of step ``best``."""
+    for old in _checkpoints(work)[:-keep]:
+        if best is None or old.name != _name(best):
+            shutil.rmtree(old)
 
 
 def newest(work: Path, fingerprint: str) -> Path | None:
@@ -124,9 +144,16 @@ def load(path: Path, model: Objective, optimizer: torch.optim.Optimizer, bank: B
 def progress_of(path: Path) -> Progress:
     """How far the run was at this checkpoint."""
     state = _state(path)
-    told = {part.name: state[part.name] for part in fields(Progress)}
-    losses = tuple((float(loss), int(batches)) for loss, batches in told["losses"])
-    return Progress(**{**told, "losses": losses, "plateau": Plateau(**told["plateau"])})
+    # An earlier version's checkpoint tells less, and the rest begins anew.
+    told = {part.name: state[part.name] for part in fields(Progress) if part.name in state}
+    told["losses"] = tuple((float(loss), int(batches)) for loss, batches in told["losses"])
+    told["plateau"] = Plateau(**told["plateau"])
+    if "health" in told:
+        health = told["health"]
+        parts = {"plateau": Plateau(**health["plateau"]), "trend": Trend(**health["trend"])}
+        told["health"] = Health(**{**health, **parts})
+        told["best"] = Best(**told["best"])
+    return Progress(**told)
 
 
 def load_online(path: Path, encoder: Encoder | RelationEncoders) -> None:
@@ -155,6 +182,10 @@ def clear(work: Path) -> None:
     """Forget the checkpoints and snapshots of an earlier run."""
     for folder in (work / "checkpoints", snapshots(work)):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
 
 
 def _checkpoints(work: Path) -> list[Path]:

@@ -22,7 +22,10 @@ from trainer import checkpoint, curve
 from trainer.bank import Bank
 from trainer.batches import FullBatch, MiniBatch, Steps, batch_mode, prefetched
 from trainer.checkpoint import Progress
+from trainer.copies import Copies, copied
 from trainer.features import FeatureStore, load_features
+from trainer.health import State
+from trainer.look import Look, looks_at
 from trainer.memory import peak_bytes
 from trainer.objectives import Objective, Step, new_objective
 from trainer.objectives.rgrl import RgrlObjective
@@ -39,13 +42,16 @@ REPORT_STEPS = 100
 
 @dataclass(frozen=True)
 class Job:
-    """A run as every worker is told it; ``resume`` is the checkpoint to go on from."""
+    """A run as every worker is told it; ``resume`` is the checkpoint to go on from, ``logs`` where copies of its
+    reports go (``trainer.copies``; default: ``work``).
+    """
 
     bundle: Path
     work: Path
     settings: TrainSettings
     fingerprint: str
     resume: Path | None = None
+    logs: Path | None = None
 
 
 class Context(Protocol):
@@ -101,7 +107,8 @@ def run(job: Job, context: Context) -> None:
     progress = Progress(context.device.type)
     if job.resume is not None:
         progress = replace(checkpoint.load(job.resume, model, optimizer, bank), device=progress.device)
-    _Training(job, context, steps, model, optimizer, progress, bank).run()
+    with _copied(job, context, progress) as copies:
+        _Training(job, context, steps, model, optimizer, progress, bank, copies).run()
 
 
 def _steps(job: Job, bundle: Bundle, store: FeatureStore, context: Context) -> Steps:
@@ -121,6 +128,14 @@ def _bank(job: Job, bundle: Bundle, context: Context) -> Bank | None:
     return Bank(settings.anchors.bank, job.work, shape, context.device)
 
 
+def _copied(job: Job, context: Context, progress: Progress) -> AbstractContextManager[Copies | None]:
+    """Rank 0's copies of its reports."""
+    if context.rank > 0:
+        return contextlib.nullcontext()
+    folder = job.work if job.logs is None else job.logs
+    return copied(job.settings, folder, progress.steps, job.fingerprint, context.emitter.warning)
+
+
 class _Training:
     """A run in progress on one worker."""
 
@@ -133,7 +148,9 @@ class _Training:
         optimizer: torch.optim.Optimizer,
         progress: Progress,
         bank: Bank | None,
+        copies: Copies | None,
     ) -> None:
+        self.copies = copies
         self.job, self.context, self.steps = job, context, steps
         self.model, self.wrapped, self.optimizer = model, context.wrap(model), optimizer
         self.bank = bank
@@ -146,6 +163,8 @@ class _Training:
         self.report_every = -(-REPORT_STEPS // self.accumulate) * self.accumulate
         self.window = _Window()
         self.kept_at = time.monotonic()
+        self.told: State | None = None
+        self.rank: float | None = None
 
     def run(self) -> None:
         emitter = self.context.emitter
@@ -161,6 +180,7 @@ class _Training:
                     self._decide()
                 if cut_short:
                     self.progress = replace(self.progress, stopped=True)
+                self._tell()
                 self._keep(epoch_ended=epoch_ended)
             emitter.progress(done + 1, done + 1 if self.progress.stopped else self.total_steps, "steps")
             if self.progress.stopped:
@@ -173,6 +193,10 @@ class _Training:
         if self.bank is not None:
             step = self.bank.served(step, self.progress.steps)
         last = (done + 1) % self.accumulate == 0
+        if self.context.rank == 0 and looks_at(
+            done, self.total_steps, self.steps.num_steps, self.report_every, settings.run.checkpoint_every
+        ):
+            self.model.look = Look()
         with contextlib.nullcontext() if last else self.context.alone(self.wrapped):
             with products_in(settings.run.precision):
                 losses = self.wrapped(step)
@@ -228,13 +252,30 @@ class _Training:
             curve.append(self.job.work, {**place, **values})
         values |= {
             "lr": self.optimizer.param_groups[0]["lr"],
+            "steps_per_s": window.steps / seconds,
             "nodes_per_s": window.queries / seconds,
             "data_wait_s": window.wait_s,
             **self.steps.told(),
+            "peak_bytes": self.progress.peak_bytes,
+            **self._looked(),
         }
         if self.bank is not None:
             values |= self.bank.staleness()
         self.context.emitter.metrics(self.progress.steps, values)
+        if self.copies is not None:
+            self.copies.add(self.progress.steps, values)
+
+    def _looked(self) -> dict[str, float]:
+        """What the look at the step before this report found, if there was one."""
+        look, self.model.look, self.rank = self.model.look, None, None
+        if look is None:
+            return {}
+        collapse, cosine = look.collapse, look.cosine
+        found = {} if cosine is None else {"online_target_cosine": cosine}
+        if collapse is not None:
+            self.rank = found["effective_rank"] = collapse.effective_rank
+            self.progress = replace(self.progress, health=self.progress.health.looked(collapse))
+        return found
 
     def _decide(self) -> None:
         """Whether the run ends here for what its loss does. The loss is all workers', and so is the answer."""
@@ -243,7 +284,15 @@ class _Training:
         loss = sum(loss * steps for loss, steps in losses) / sum(steps for _, steps in losses)
         plateau = self.progress.plateau.after(loss, stop.window, stop.tolerance)
         stopped = stop.rule == "plateau" and plateau.flat >= stop.patience
-        self.progress = replace(self.progress, losses=(), plateau=plateau, stopped=stopped)
+        health = self.progress.health.after(loss, self.job.settings.run.epochs)
+        self.progress = replace(self.progress, losses=(), plateau=plateau, stopped=stopped, health=health)
+
+    def _tell(self) -> None:
+        """The run's state, where it is another than was told."""
+        state = self.progress.health.state(self.job.settings.run.epochs)
+        if self.context.rank == 0 and (self.told is None or state.state != self.told.state):
+            self.context.emitter.health(state.state, state.reason)
+            self.told = state
 
     def _keep(self, *, epoch_ended: bool) -> None:
         """Write what is due after a report. Snapshots start at the first interval: the untrained encoder is one of
@@ -257,7 +306,11 @@ class _Training:
             checkpoint.save_snapshot(self.job.work, self.model.online, epoch)
         late = time.monotonic() - self.kept_at >= 60 * run.checkpoint_minutes
         if last or late or (epoch_ended and epoch % run.checkpoint_every == 0):
+            if epoch_ended and self.rank is not None:
+                best = self.progress.best.after(self.progress.steps, self.rank, settled=self.progress.health.settled)
+                self.progress = replace(self.progress, best=best)
             checkpoint.save(self.job.work, self.model, self.optimizer, self.progress, self.job.fingerprint, self.bank)
+            checkpoint.drop(self.job.work, run.keep_checkpoints, self.progress.best.step)
             self.kept_at = time.monotonic()
 
 

@@ -140,6 +140,7 @@ def _document(job: loop.Job, cpus: int) -> dict[str, Any]:
         "settings": job.settings.model_dump(),
         "fingerprint": job.fingerprint,
         "resume": None if job.resume is None else str(job.resume),
+        "logs": None if job.logs is None else str(job.logs),
         "events": os.environ.get(EVENTS_VARIABLE),
         "threads": cpus,
     }
@@ -167,6 +168,7 @@ def _worker(document: dict[str, Any]) -> None:
         settings=TrainSettings.model_validate(document["settings"]),
         fingerprint=document["fingerprint"],
         resume=None if document["resume"] is None else Path(document["resume"]),
+        logs=None if document["logs"] is None else Path(document["logs"]),
     )
     emitter = Emitter("train", None if events is None else Path(events))
     emitter.progress(context.get_world_size(), context.get_world_size(), "Ray workers")

@@ -31,22 +31,39 @@ from trainer.query_order import locality_order
 from trainer.relations import view_topologies
 from trainer.sampler import edge_weights
 from trainer.sampler_backends import new_sampler
-from trainer.settings import TrainSettings, resolve_preset
+from trainer.settings import TrainSettings, check_extras, resolve_preset
 from trainer.transfer import TrainedOn, check_transfer
 
 __all__ = ["TrainSpec", "train"]
+
+CARRIED_OUT = {
+    "run": {
+        "checkpoint_every",
+        "checkpoint_minutes",
+        "keep_checkpoints",
+        "num_workers",
+        "device",
+        "tensorboard",
+        "mlflow",
+    },
+    "batch": {"feature_cache_gib"},
+    "features": {"read_threads"},
+}
+"""Settings of where and how a run is carried out, which change nothing about its result."""
 
 
 class TrainSpec(Settings):
     """What ``python -m trainer train`` reads: ``work`` keeps checkpoints and snapshots, ``out`` is made when done.
 
-    ``embed`` is the bundle whose nodes are embedded; without one, the bundle that is trained on.
+    ``embed`` is the bundle whose nodes are embedded; without one, the bundle that is trained on. ``logs`` is where
+    copies of the run's reports go, if its settings ask for any; without one, ``work``.
     """
 
     bundle: Path
     out: Path
     work: Path
     embed: Path | None = None
+    logs: Path | None = None
     settings: TrainSettings = TrainSettings()
 
     @field_validator("settings", mode="before")
@@ -97,16 +114,11 @@ def _made(request: TrainSpec, bundle: Bundle, embedded: Bundle, identity: str, e
 
 
 def _identity(bundle: Bundle, embedded: Bundle, settings: TrainSettings) -> str:
-    """What decides a run's outcome: the data and every setting but those of where and how it is carried out."""
-    carried_out = {
-        "run": {"checkpoint_every", "checkpoint_minutes", "num_workers", "device"},
-        "batch": {"feature_cache_gib"},
-        "features": {"read_threads"},
-    }
+    """What decides a run's outcome: the data and every setting but those ``CARRIED_OUT``."""
     reads_ppr = (settings.uses_anchors or bundle.features is None) and (bundle.path / "ppr").is_dir()
     derived = [read_manifest(bundle.path / "ppr", PPR)["content_hash"]] if reads_ppr else []
     graphs = [bundle.content_hash, embedded.content_hash]
-    return fingerprint("train", graphs, derived, settings.model_dump(exclude=carried_out))
+    return fingerprint("train", graphs, derived, settings.model_dump(exclude=CARRIED_OUT))
 
 
 def _finished(out: Path, identity: str) -> Mapping[str, Any]:
@@ -127,6 +139,7 @@ def _finished(out: Path, identity: str) -> Mapping[str, Any]:
 
 def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
     """Refuse now what could only fail later, and say what is unusual."""
+    check_extras(settings.run, "/settings/run")
     if bundle.num_nodes < 2:
         raise InputError("the graph is too small to train on", given=f"{bundle.num_nodes} nodes", expected="2 or more")
     topologies = view_topologies(bundle, settings.views)
@@ -192,7 +205,10 @@ def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
         if request.settings.batch.order == "near":
             # Once, before there are several workers.
             locality_order(Bundle(request.bundle), request.work)
-        launch(Job(request.bundle.absolute(), request.work.absolute(), request.settings, identity, resume), emitter)
+        logs = None if request.logs is None else request.logs.absolute()
+        launch(
+            Job(request.bundle.absolute(), request.work.absolute(), request.settings, identity, resume, logs), emitter
+        )
         resume = checkpoint.newest(request.work, identity)
     if resume is None:
         raise ArtifactError(
@@ -216,6 +232,7 @@ def _training_info(bundle: Bundle, settings: TrainSettings, final: Path, identit
         "steps": progress.steps,
         "seconds": round(progress.seconds, 3),
         "stopped_early": progress.stopped,
+        "health": progress.health.state(settings.run.epochs).as_dict(),
         "peak_bytes": progress.peak_bytes,
         "workers": settings.run.num_workers,
         "device": progress.device,

@@ -56,6 +56,7 @@ def train(
         "out": str(out),
         "work": str(checkpoints),
         "embed": str(embed.absolute()) if embed else None,
+        "logs": str(out.with_name(f"{out.name}.logs")),
         "settings": settings.model_dump(),
     }
     run_here("train", spec, as_json, scratch=None if work else checkpoints)

@@ -82,8 +82,11 @@ def list_jobs(
         print_json([job.model_dump(mode="json") for job in jobs])
         return
     print_rows(
-        ("job", "kind", "status", "phase", "name", "created", "took"),
-        ((job.id, job.kind, job.status, job.phase, job.name, _moment(job.created_at), _took(job)) for job in jobs),
+        ("job", "kind", "status", "phase", "health", "name", "created", "took"),
+        (
+            (job.id, job.kind, job.status, job.phase, _health(job), job.name, _moment(job.created_at), _took(job))
+            for job in jobs
+        ),
     )
 
 
@@ -181,6 +184,13 @@ def _labels(given: list[str]) -> dict[str, str]:
 
 def _moment(at: datetime) -> str:
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _health(job: Job) -> str | None:
+    """The state that its training reported; silent where nothing comes any more."""
+    if job.silent_since is not None:
+        return "silent"
+    return None if job.health is None else str(job.health["state"])
 
 
 def _took(job: Job) -> str | None:

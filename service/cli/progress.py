@@ -49,6 +49,8 @@ class ProgressView:
                 self._advance(stage, data)
             case "metrics" if self._current is not None and stage == self._stage:
                 self._progress.update(self._current, figures=_figures(data))
+            case "health" if data["reason"] is not None:
+                self.console.print(f"[yellow]{data['state']}[/] {escape(str(data['reason']))}", highlight=False)
             case "warning":
                 self.console.print(f"[yellow]warning[/] {escape(str(data['message']))}", highlight=False)
 

@@ -31,7 +31,7 @@ class Graph(_Answer):
 
 
 class Job(_Answer):
-    """A job; ``progress`` and ``error`` as the API documents them."""
+    """A job; ``progress``, ``health`` and ``error`` as the API documents them."""
 
     id: str
     kind: str
@@ -44,6 +44,8 @@ class Job(_Answer):
     embedding: str | None
     alias: str | None
     progress: dict[str, Any] | None
+    health: dict[str, Any] | None = None
+    silent_since: datetime | None = None
     error: dict[str, Any] | None
     created_at: datetime
     started_at: datetime | None

@@ -12,7 +12,7 @@ from service.errors import ConflictError
 from service.jobs.schemas import EvaluateJob, IndexJob, IngestJob, JobRequest, PipelineJob, PreprocessJob, TrainJob
 from service.machine import machine
 from service.store import Graph
-from trainer.settings import RunSettings, TrainSettings
+from trainer.settings import RunSettings, TrainSettings, check_extras
 
 __all__ = ["check_feasible"]
 
@@ -28,10 +28,10 @@ def check_feasible(request: JobRequest, graph: Graph) -> None:
         case TrainJob():
             _check_ready(graph)
             _check_ppr(graph, request.train)
-            _check_workers(request.train.run)
+            _check_run(request.train.run)
         case PipelineJob():
             _check_shards(request.preprocess)
-            _check_workers(request.train.run)
+            _check_run(request.train.run)
         case EvaluateJob() | IndexJob():
             return
 
@@ -82,7 +82,8 @@ def _check_shards(preprocess: PreprocessSettings) -> None:
         )
 
 
-def _check_workers(run: RunSettings) -> None:
+def _check_run(run: RunSettings) -> None:
+    check_extras(run, "/train/run")
     have = machine()
     if run.device == "cuda" and have.gpus < max(run.num_workers, 1):
         raise ResourceError(

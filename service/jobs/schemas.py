@@ -174,6 +174,13 @@ class JobError(Answer):
     log_tail: list[str] = Field(default_factory=list)
 
 
+class HealthAnswer(Answer):
+    """What a job's training says of itself, and why where it is not well."""
+
+    state: Literal["healthy", "stalled", "collapsed"]
+    reason: str | None
+
+
 class TransitionAnswer(Answer):
     """One step of a job's life."""
 
@@ -184,7 +191,11 @@ class TransitionAnswer(Answer):
 
 
 class JobAnswer(Answer):
-    """A job. ``spec`` holds the settings as resolved; ``embedding`` is set once training has made one."""
+    """A job. ``spec`` holds the settings as resolved; ``embedding`` is set once training has made one.
+
+    ``health`` is null until training has reported, and stays as it was at its end; ``silent_since`` is set while a
+    running job has reported nothing for longer than the server's ``silent_after_s``.
+    """
 
     id: str
     kind: JobKind
@@ -198,6 +209,8 @@ class JobAnswer(Answer):
     alias: str | None
     spec: dict[str, Any]
     progress: Progress | None
+    health: HealthAnswer | None
+    silent_since: datetime | None
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None

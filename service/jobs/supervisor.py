@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ class Supervisor:
             pid=None,
             phase=None,
             progress=None,
+            silent_since=None,
             losses=losses,
             started_at=job.started_at or now(),
         )
@@ -81,6 +83,8 @@ class Supervisor:
             if alive:
                 if job.status == "cancelling":
                     self._press(job)
+                else:
+                    self._listen(job)
                 return
             strays = end_all(self._processes(job))
             if strays:
@@ -135,6 +139,19 @@ class Supervisor:
             job = self._store.record_events(job, offset, events)
             for event in events:
                 self._metrics.reported(event)
+
+    def _listen(self, job: Job) -> None:
+        """Note when a job falls silent, by the time its event file was last written to, and when it is heard again."""
+        try:
+            moment = datetime.fromtimestamp((self._directory(job) / EVENTS).stat().st_mtime, UTC)
+        except FileNotFoundError:
+            return
+        silent = (now() - moment).total_seconds() > self._settings.silent_after_s
+        if silent and job.silent_since is None:
+            log.warning("a job is silent", job=job.id, since=moment.isoformat())
+            self._store.set_silent(job, moment)
+        elif not silent and job.silent_since is not None:
+            self._store.set_silent(job, None)
 
     def _press(self, job: Job) -> None:
         """SIGTERM to the runner, which passes it on to its stage's group; after the grace period SIGKILL to all."""

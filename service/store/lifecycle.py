@@ -49,7 +49,7 @@ class Lifecycle(Database):
         """
         moment = now()
         if status in ENDED:
-            changes = {"ended_at": moment, "progress": None, **changes}
+            changes = {"ended_at": moment, "progress": None, "silent_since": None, **changes}
         with self.writing() as connection:
             _compare_and_set(connection, job, status=status, **changes)
             after = find_job(connection, job.id)
@@ -64,17 +64,25 @@ class Lifecycle(Database):
             _compare_and_set(connection, job, pid=pid)
             return find_job(connection, job.id)
 
+    def set_silent(self, job: Job, since: datetime | None) -> Job:
+        """Note since when the job has reported nothing; None: it reports."""
+        with self.writing() as connection:
+            _compare_and_set(connection, job, silent_since=since)
+            return find_job(connection, job.id)
+
     def record_events(self, job: Job, offset: int, events: Sequence[FileEvent]) -> Job:
         """Take over the events between the row's offset and ``offset`` of the file, all of them once.
 
         Only the newest progress row of each stage is kept; a change of stage is a transition.
         """
         with self.writing() as connection:
-            phase, progress = job.phase, job.progress
+            phase, progress, health = job.phase, job.progress, job.health
             for event in events:
                 if event.stage is not None and event.stage != phase:
                     phase, progress = event.stage, None
                     add_transition(connection, job.id, Transition(job.status, phase, job.attempt, event.at))
+                if event.event == "health":
+                    health = event.data
                 if event.event == "progress":
                     progress = {"stage": event.stage, **event.data}
                     connection.execute(
@@ -102,6 +110,7 @@ class Lifecycle(Database):
                 jobs.c.events_offset == job.events_offset,
                 phase=phase,
                 progress=progress,
+                health=health,
                 events_offset=offset,
             )
             return find_job(connection, job.id)

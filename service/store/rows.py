@@ -76,7 +76,8 @@ class Job:
     """A job as the rows tell it.
 
     ``attempt`` counts starts, ``token`` names the latest and ``pid`` is its process; ``losses`` counts processes that
-    ended without a word; ``events_offset`` is how far the job's event file has been taken into the store.
+    ended without a word; ``events_offset`` is how far the job's event file has been taken into the store. ``health`` is
+    what its training last said of itself; ``silent_since`` is set while a running job has reported nothing for long.
     """
 
     id: str
@@ -91,6 +92,8 @@ class Job:
     alias: str | None
     spec: dict[str, Any]
     progress: dict[str, Any] | None
+    health: dict[str, Any] | None
+    silent_since: datetime | None
     error: dict[str, Any] | None
     created_at: datetime
     started_at: datetime | None

@@ -73,6 +73,8 @@ jobs = Table(
     Column("alias", Text),
     Column("spec", JSON, nullable=False),
     Column("progress", JSON(none_as_null=True)),
+    Column("health", JSON(none_as_null=True)),
+    Column("silent_since", Utc),
     Column("error", JSON(none_as_null=True)),
     Column("created_at", Utc, nullable=False),
     Column("started_at", Utc),

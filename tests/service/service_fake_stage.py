@@ -24,6 +24,8 @@ def main(spec: dict) -> int:
     emit(name, "progress", done=0, total=2, unit="rows", rate=0.0, eta_s=None)
     for step in range(spec.get("steps", 0)):
         emit(name, "metrics", step=step, values={"loss": 1.0 / (step + 1), "rank": None})
+    for state, reason in spec.get("health", []):
+        emit(name, "health", state=state, reason=reason)
     gate = spec.get("gate")
     while gate and not Path(gate).exists():
         time.sleep(0.01)

@@ -359,15 +359,17 @@ def remote(
 def test_jobs_from_submit_to_cancel(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
     graph = server.settings.data_roots[0] / "graph.npz"
     graph.touch()
-    stages_label = 'fake=[["one", {"steps": 2}]]'
+    stages_label = 'fake=[["one", {"steps": 2, "health": [["stalled", "the loss never moved"]]}]]'
     submit = ("jobs", "submit", "pipeline", "--graph", graph, "--label", stages_label)
     code, out, err = remote(*submit, "--set", "train.run.epochs=3", "--watch", "--json")
     assert code == 0, err
+    assert "the loss never moved" in err
     job = json.loads(out)
-    assert (job["status"], job["kind"]) == ("succeeded", "pipeline")
+    assert (job["status"], job["kind"], job["health"]["state"]) == ("succeeded", "pipeline", "stalled")
     code, out, _ = remote("jobs", "list", "--status", "succeeded", "--json")
     assert [found["id"] for found in json.loads(out)] == [job["id"]]
-    assert job["id"] in remote("jobs", "list")[1]
+    (row,) = [line for line in remote("jobs", "list")[1].splitlines() if job["id"] in line]
+    assert "stalled" in row
     assert "succeeded" in remote("jobs", "show", job["id"])[1]
     assert remote("jobs", "watch", job["id"])[0] == 0
     assert remote("jobs", "logs", job["id"])[0] == 0

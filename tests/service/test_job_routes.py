@@ -332,7 +332,12 @@ def test_history_of_a_job(tmp_path: Path) -> None:
         checkpoint.mkdir(parents=True)
         (checkpoint / "model.safetensors").write_bytes(b"12345")
         (found,) = client.get(f"/v1/jobs/{job}/checkpoints").json()["items"]
-        assert (found["name"], found["bytes"]) == ("step-00000050", 5)
+        assert (found["name"], found["bytes"], found["best"]) == ("step-00000050", 5, False)
+        later = checkpoint.with_name("step-00000100")
+        later.mkdir()
+        (later / "state.json").write_text('{"best": {"step": 50}}')
+        found = client.get(f"/v1/jobs/{job}/checkpoints").json()["items"]
+        assert {item["name"]: item["best"] for item in found} == {"step-00000050": True, "step-00000100": False}
 
         with client.stream("GET", f"/v1/jobs/{job}/events", headers={"Accept": "text/event-stream"}) as stream:
             text = "".join(stream.iter_text())
@@ -348,6 +353,18 @@ def test_history_of_a_job(tmp_path: Path) -> None:
         assert 'rgrl_jobs{status="succeeded"} 1.0' in metrics
         assert 'rgrl_stage_figure{figure="loss",stage="two"} 0.02' in metrics
         assert 'rgrl_job_run_seconds_count{kind="pipeline",status="succeeded"} 1.0' in metrics
+
+
+def test_an_export_whose_package_is_missing_is_refused(
+    client: TestClient, graph: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.settings.extras.find_spec", lambda _: None)
+    body = {"kind": "pipeline", "graph": graph, "train": {"run": {"mlflow": True}}}
+    answer = client.post("/v1/jobs", json=body)
+    assert answer.status_code == 422
+    problem = answer.json()
+    assert [fault["pointer"] for fault in problem["errors"]] == ["/train/run/mlflow"]
+    assert "rgrl[mlflow]" in problem["remedy"]
 
 
 def test_cancel_is_shown(client: TestClient, graph: str) -> None:

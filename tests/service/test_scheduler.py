@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,37 @@ def test_cancel_ends_a_stage_that_will_not_and_what_it_left_behind(client: TestC
     assert second.status_code == 200
     assert wait_end(client, job)["status"] == "cancelled"
     assert not processes_of(job)
+
+
+def test_a_jobs_health_is_what_its_training_said_last(client: TestClient, folder: Path) -> None:
+    well, ill = ["healthy", None], ["collapsed", "all vectors point one way"]
+    job = submit(client, add_graph(client, folder), ("one", {"health": [well, ill]}), ("two", {}))
+    ended = wait_end(client, job)
+    assert (ended["status"], ended["health"]) == ("succeeded", {"state": ill[0], "reason": ill[1]})
+    other = submit(client, add_graph(client, folder), ("one", {"health": [ill, well]}))
+    assert wait_end(client, other)["health"] == {"state": "healthy", "reason": None}
+    silent = submit(client, add_graph(client, folder), ("one", {}))
+    assert wait_end(client, silent)["health"] is None
+
+
+def test_a_job_that_reports_nothing_is_told_to_be_silent_until_it_does(
+    client: TestClient, settings: ServiceSettings, folder: Path
+) -> None:
+    gate = folder / "silent-gate"
+    job = submit(client, add_graph(client, folder), ("one", {"gate": str(gate)}))
+    wait_for(lambda: job_of(client, job)["progress"])
+    assert job_of(client, job)["silent_since"] is None
+    long_ago = time.time() - settings.silent_after_s - 60
+    events = settings.jobs / job / "events.jsonl"
+    os.utime(events, (long_ago, long_ago))
+    told = wait_for(lambda: job_of(client, job)["silent_since"])
+    assert datetime.fromisoformat(told).timestamp() == pytest.approx(long_ago, abs=1e-3)
+    os.utime(events)
+    wait_for(lambda: job_of(client, job)["silent_since"] is None)
+    os.utime(events, (long_ago, long_ago))
+    wait_for(lambda: job_of(client, job)["silent_since"])
+    gate.touch()
+    assert wait_end(client, job)["silent_since"] is None
 
 
 def test_strays_of_a_finished_job_are_ended(client: TestClient, folder: Path) -> None:

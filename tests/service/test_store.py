@@ -101,6 +101,20 @@ def test_a_store_of_a_later_version_is_refused(tmp_path: Path) -> None:
         Store(settings)
 
 
+def test_a_store_of_the_first_version_is_brought_to_this_one(tmp_path: Path) -> None:
+    settings = ServiceSettings(home=tmp_path)
+    store = Store(settings)
+    job = new_job(store, new_graph(store))
+    with store.writing() as connection:
+        for column in ("health", "silent_since"):
+            connection.exec_driver_sql(f"ALTER TABLE jobs DROP COLUMN {column}")
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+    store.close()
+    store = Store(settings)
+    assert store.job(job.id) == job
+    store.close()
+
+
 def test_the_migrations_make_the_tables_as_declared(store: Store) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext

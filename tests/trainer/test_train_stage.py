@@ -248,12 +248,24 @@ def died_after(epochs: int) -> Callable[..., Path]:
     return save
 
 
+def test_how_a_run_is_kept_and_copied_makes_it_no_other(bundle: Bundle, tmp_path: Path) -> None:
+    spec = spec_for(bundle, tmp_path) | {"logs": str(tmp_path / "logs")}
+    plain = run(spec)
+    assert plain["training"]["health"] == {"state": "healthy", "reason": None}
+    spec["settings"]["run"] = {**spec["settings"]["run"], "keep_checkpoints": 5, "tensorboard": True}
+    assert run(spec) == plain, "it is there already"
+    again = {**spec, "out": str(tmp_path / "again"), "work": str(tmp_path / "again-work")}
+    assert run(again)["content_hash"] == plain["content_hash"]
+    assert len(list((tmp_path / "logs" / "tensorboard").iterdir())) == 1
+
+
 def test_checkpoints_are_kept_by_number_and_not_by_name(tmp_path: Path) -> None:
     """Step 100,000,000 has a digit more than the one before it."""
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.AdamW(model.parameters())
     for steps in (99_999_900, 99_999_950, 100_000_000, 100_000_050):
         checkpoint.save(tmp_path, model, optimizer, checkpoint.Progress("cpu", steps=steps), "print")  # type: ignore[arg-type]
+        checkpoint.drop(tmp_path, 2, None)
     newest = checkpoint.newest(tmp_path, "print")
     assert newest is not None
     assert checkpoint.progress_of(newest).steps == 100_000_050

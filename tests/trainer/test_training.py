@@ -227,7 +227,10 @@ def test_training_lowers_the_loss_and_reports_every_epoch(bundle: Bundle, tmp_pa
     assert [line["step"] for line in metrics] == list(range(1, 61))
     losses = [line["values"]["loss"] for line in metrics]
     assert sum(losses[-10:]) < 0.8 * sum(losses[:10])
-    assert set(metrics[0]["values"]) == {"loss", "loss_global", "loss_local", "lr", "nodes_per_s", "data_wait_s"}
+    rates = {"lr", "steps_per_s", "nodes_per_s", "data_wait_s", "peak_bytes"}
+    looked = {"effective_rank", "online_target_cosine"}
+    assert set(metrics[0]["values"]) == {"loss", "loss_global", "loss_local"} | rates | looked
+    assert set(metrics[2]["values"]) == {"loss", "loss_global", "loss_local"} | rates
     last = recorder.of("progress")[-1]
     assert (last["done"], last["total"], last["unit"]) == (60, 60, "steps")
 
@@ -253,9 +256,12 @@ def test_running_statistics_stay_as_the_first_step_left_them(bundle: Bundle, tmp
     assert not equal(four, train(bundle, tmp_path / "batch"))
 
 
-def test_checkpoints_keep_the_last_two_and_snapshots_all(bundle: Bundle, tmp_path: Path) -> None:
+def test_checkpoints_keep_the_last_and_the_best_and_snapshots_all(bundle: Bundle, tmp_path: Path) -> None:
     last = train(bundle, tmp_path, run={"epochs": 7, "checkpoint_every": 2, "snapshot_every": 3})
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-00000006", "step-00000007"]
+    newest = checkpoint.newest(tmp_path, "print")
+    assert newest is not None
+    best = checkpoint.progress_of(newest).best.step
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {f"step-{n:08d}" for n in (6, 7, best)}
     names = ["epoch-00003.safetensors", "epoch-00006.safetensors", "epoch-00007.safetensors"]
     assert sorted(path.name for path in checkpoint.snapshots(tmp_path).iterdir()) == names
     snapshot = load_file(checkpoint.snapshots(tmp_path) / names[-1])

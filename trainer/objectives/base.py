@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from preprocessing.array_types import Int64Array
 from trainer.augment import View
 from trainer.encoders import Encoder, RelationEncoders
+from trainer.look import Look
 from trainer.randomness import Draw
 
 __all__ = ["AnchorSet", "BankUse", "Objective", "Step", "encoded"]
@@ -78,7 +79,7 @@ class Objective(nn.Module, ABC):
     """An online encoder and what it is trained towards.
 
     ``forward(step)`` answers this worker's share of the losses named by ``loss_names``, [P]; over all workers the
-    shares sum to the whole. The first is the one to minimise.
+    shares sum to the whole. The first is the one to minimise. ``look``, where there is one, is left rows of the step.
     """
 
     loss_names: ClassVar[Sequence[str]] = ("loss",)
@@ -86,10 +87,14 @@ class Objective(nn.Module, ABC):
     def __init__(self, online: Encoder | RelationEncoders) -> None:
         super().__init__()
         self.online = online
+        self.look: Look | None = None
 
     def embeddings(self, step: Step) -> list[Tensor]:
         """The online encoder's output for what the queries need of every view, [n, D] each."""
-        return encoded(self.online, step.query_views)
+        h_VnD = encoded(self.online, step.query_views)
+        if self.look is not None:
+            self.look.embedded(h_VnD[0], step.queries)
+        return h_VnD
 
     @abstractmethod
     def forward(self, step: Step) -> Tensor:

@@ -18,7 +18,7 @@ class BgrlObjective(BootstrapObjective):
 
     def forward(self, step: Step) -> Tensor:
         """(loss,)."""
-        z_VQD, h_VnD = self.predictions(step), self.targets(step)
+        z_VQD, h_VnD = self.both(step)
         losses = [
             (2 - 2 * (z_VQD[one] * h_VnD[other][step.queries]).sum(dim=1)).sum()
             for one, other in permutations(range(len(step.views)), 2)

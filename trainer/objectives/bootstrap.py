@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import permutations
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,14 @@ class BootstrapObjective(Objective):
     def targets(self, step: Step) -> list[Tensor]:
         """h of every view's nodes, [n, D] each, of length 1, without gradient."""
         return [unit_rows(hidden_nD) for hidden_nD in encoded(self.target, step.views)]
+
+    def both(self, step: Step) -> tuple[list[Tensor], list[Tensor]]:
+        """Predictions and targets."""
+        z_VQD, h_VnD = self.predictions(step), self.targets(step)
+        if self.look is not None:
+            for one, other in permutations(range(len(step.views)), 2):
+                self.look.compared(z_VQD[one], h_VnD[other][step.queries])
+        return z_VQD, h_VnD
 
     @torch.no_grad()
     def update_target(self, decay: float) -> None:

@@ -42,6 +42,8 @@ class DgiObjective(Objective):
             encoder = self.online.relation(number)
             with recording(encoder) as statistics:
                 real_nD = encoder(view.features, view.adjacencies)
+            if self.look is not None and number == 0:
+                self.look.embedded(real_nD, step.queries)
             with normalizing_by(statistics):
                 corrupt_nD = encoder(_permuted(view.features, generator), view.adjacencies)
             direction_D = self.discriminator @ torch.sigmoid(real_nD.mean(dim=0))

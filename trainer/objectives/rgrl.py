@@ -32,7 +32,7 @@ class RgrlObjective(BootstrapObjective):
     def forward(self, step: Step) -> Tensor:
         """(loss, its global part, its local part)."""
         assert step.anchors is not None
-        z_VQD, h_VnD = self.predictions(step), self.targets(step)
+        z_VQD, h_VnD = self.both(step)
         if step.bank is not None:
             self.query_targets_QVD = torch.stack([h_nD[step.queries] for h_nD in h_VnD], dim=1)
         if step.anchors.stored_VmD is not None:

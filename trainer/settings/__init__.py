@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from trainer.settings.embed import EmbedSettings
 from trainer.settings.evaluation import EvaluateSettings, LinkSettings
+from trainer.settings.extras import check_extras
 from trainer.settings.presets import PRESETS, overlay, resolve_preset
 from trainer.settings.samplers import SAMPLER_SOURCES, SamplerKind
 from trainer.settings.training import (
@@ -41,6 +42,7 @@ __all__ = [
     "StopSettings",
     "TrainSettings",
     "ViewKind",
+    "check_extras",
     "overlay",
     "resolve_preset",
 ]

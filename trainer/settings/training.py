@@ -286,10 +286,18 @@ class RunSettings(Settings):
     checkpoint_minutes: float = Field(
         10.0, ge=0, description="Minutes after which a checkpoint is due between those, inside a long epoch too."
     )
+    keep_checkpoints: int = Field(
+        2, ge=1, description="The last so many checkpoints are kept, and the best by the rule that reads no label."
+    )
     snapshot_every: int | None = Field(
         None, ge=1, description="Epochs between encoder snapshots, for the paper's choice of the best epoch."
     )
     stop: StopSettings = StopSettings()
+    tensorboard: bool = Field(False, description="Write what is reported for TensorBoard too (extra `tensorboard`).")
+    mlflow: bool = Field(
+        False,
+        description="Log what is reported to MLflow too (extra `mlflow`): where `MLFLOW_TRACKING_URI` says, or a file.",
+    )
 
 
 class TrainSettings(Settings):
@@ -362,6 +370,10 @@ class TrainSettings(Settings):
                 f"optimizer.warmup_epochs is {self.optimizer.warmup_epochs}, and run.epochs {self.run.epochs}: "
                 "the warm-up is shorter than the run"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _half_hop_fits(self) -> TrainSettings:
         if self.augment.half_hop > 0 and self.batch.mode == "mini":
             raise ValueError("augment.half_hop needs the whole graph: set batch.mode to full, or augment.half_hop to 0")
         if self.augment.half_hop > 0 and self.encoder.kind != "gcn":

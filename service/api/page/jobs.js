@@ -68,6 +68,9 @@ class Card {
     }
     const losses = this.lossesByStep();
     if (losses.length) text += `${text ? " · " : ""}loss ${losses.at(-1).toPrecision(4)}`;
+    const { health, silent_since: silent } = this.job;
+    if (silent) text += `${text ? " · " : ""}silent since ${new Date(silent).toLocaleTimeString()}`;
+    if (health?.reason) text += `${text ? " · " : ""}${health.state}: ${health.reason}`;
     this.curve.draw(losses);
     this.detail.textContent = text;
   }
@@ -84,8 +87,10 @@ class Card {
 
   async watch() {
     await follow(`/v1/jobs/${this.id}/events`, 0, this.stop.signal, ({ type, data }) => {
+      this.job.silent_since = null;
       if (type === "stage") this.job.phase = data.stage;
       if (type === "progress") this.job.progress = data.data;
+      if (type === "health") this.job.health = data.data;
       if (type === "metrics" && "loss" in data.data.values) this.losses.set(data.data.step, data.data.values.loss);
       if (this.job.status === "queued" && type !== "end") this.job.status = "running";
       this.update(this.job);

@@ -67,15 +67,16 @@ class MetricsAnswer(Answer):
 
 
 class Checkpoint(Answer):
-    """Weights and state of one epoch."""
+    """Weights and state of one moment; ``best``: the best of those there were, by the rule that reads no label."""
 
     name: str
+    best: bool
     bytes: int
     modified_at: datetime
 
 
 class CheckpointsAnswer(Answer):
-    """What a killed training would go on from, oldest first."""
+    """What a killed training would go on from, oldest first, and the best."""
 
     items: list[Checkpoint]
 
@@ -137,8 +138,21 @@ def get_checkpoints(id: str, store: StoreDep, settings: SettingsDep) -> Checkpoi
     """Checkpoints of the job's training."""
     store.job(id)
     folder = settings.jobs / id / "train" / "checkpoints"
-    found = [_checkpoint(path) for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
+    paths = [path for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
+    best = _best(paths)
+    found = [_checkpoint(path, best) for path in paths]
     return CheckpointsAnswer(items=sorted(found, key=lambda checkpoint: (checkpoint.modified_at, checkpoint.name)))
+
+
+def _best(paths: list[Path]) -> str | None:
+    """The name of the best checkpoint, as the newest one tells."""
+    for path in sorted(paths, key=lambda path: path.name, reverse=True):
+        try:
+            step = json.loads((path / "state.json").read_text(encoding="utf-8"))["best"]["step"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        return None if step is None else f"step-{step:08d}"
+    return None
 
 
 def _page(store: Store, identity: str, after: int, limit: int) -> EventsAnswer:
@@ -180,10 +194,11 @@ def _thin(stage: str, name: str, points: dict[int, float | None], most: int) -> 
     return Series(stage=stage, name=name, steps=steps, values=[points[step] for step in steps])
 
 
-def _checkpoint(path: Path) -> Checkpoint:
+def _checkpoint(path: Path, best: str | None) -> Checkpoint:
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
     return Checkpoint(
         name=path.name,
+        best=path.name == best,
         bytes=sum(file.stat().st_size for file in files),
         modified_at=datetime.fromtimestamp(path.stat().st_mtime, UTC),
     )
