@@ -34,9 +34,9 @@ from preprocessing.bundle import Bundle, DenseFeatures
 from preprocessing.ingest import ingest
 from preprocessing.ppr import preprocess
 from preprocessing.stage import Emitter
-from trainer.batches import FullBatch
 from trainer.dense import rows_times
 from trainer.features import load_features
+from trainer.full_batch import FullBatch
 from trainer.objectives import new_objective
 from trainer.process import THREADING, tune_process
 from trainer.settings import TrainSettings, resolve_preset

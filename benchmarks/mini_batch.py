@@ -38,9 +38,9 @@ from preprocessing.generate import generate
 from preprocessing.ingest import ingest
 from preprocessing.ppr import preprocess
 from preprocessing.stage import EVENTS_VARIABLE, Emitter
-from trainer.batches import MiniBatch
 from trainer.dense import rows_times
 from trainer.features import load_features
+from trainer.mini_batch import MiniBatch
 from trainer.objectives import Step, new_objective
 from trainer.process import THREADING, tune_process
 from trainer.sampler_backends import new_sampler

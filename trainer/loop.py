@@ -20,13 +20,15 @@ from preprocessing.errors import RgrlError
 from preprocessing.stage import Emitter
 from trainer import checkpoint, curve
 from trainer.bank import Bank
-from trainer.batches import FullBatch, MiniBatch, Steps, batch_mode, prefetched
+from trainer.batches import Steps, batch_mode, prefetched
 from trainer.checkpoint import Progress
 from trainer.copies import Copies, copied
 from trainer.features import FeatureStore, load_features
+from trainer.full_batch import FullBatch
 from trainer.health import State
 from trainer.look import Look, looks_at
 from trainer.memory import peak_bytes
+from trainer.mini_batch import MiniBatch
 from trainer.objectives import Objective, Step, new_objective
 from trainer.objectives.rgrl import RgrlObjective
 from trainer.precision import check_precision, products_in
@@ -168,7 +170,7 @@ class _Training:
 
     def run(self) -> None:
         emitter = self.context.emitter
-        for done, step in prefetched(self.steps, self.progress.place, self.total_steps):
+        for done, step in prefetched(self.steps, self.progress.place, self.total_steps, self._threads()):
             self.window.waited()
             self._train(done, step)
             self.progress = self.progress.advanced()
@@ -185,6 +187,12 @@ class _Training:
             emitter.progress(done + 1, done + 1 if self.progress.stopped else self.total_steps, "steps")
             if self.progress.stopped:
                 break
+
+    def _threads(self) -> int:
+        """That make steps ahead. On a CPU they and the networks share the cores."""
+        asked = self.job.settings.batch.loader_threads
+        spare = 1 if self.context.device.type == "cpu" else torch.get_num_threads() - 1
+        return asked or max(1, spare)
 
     def _train(self, done: int, step: Step) -> None:
         """One batch, the run's ``done``-th from 0; the last of those that are accumulated moves the parameters."""

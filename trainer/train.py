@@ -46,7 +46,7 @@ CARRIED_OUT = {
         "tensorboard",
         "mlflow",
     },
-    "batch": {"feature_cache_gib"},
+    "batch": {"feature_cache_gib", "loader_threads"},
     "features": {"read_threads"},
 }
 """Settings of where and how a run is carried out, which change nothing about its result."""

@@ -17,9 +17,9 @@ from trainer import bank as bank_module
 from trainer import checkpoint, loop
 from trainer.anchors import Anchors
 from trainer.bank import FILES, Bank
-from trainer.batches import MiniBatch
 from trainer.features import load_features
 from trainer.launch import InProcess
+from trainer.mini_batch import MiniBatch
 from trainer.objectives import new_objective
 from trainer.settings import TrainSettings
 from trainer.train import train

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from training_bundles import every_row, make_bundle, settings_document
 
 from trainer.anchors import Anchors
-from trainer.batches import FullBatch, MiniBatch, batch_mode, prefetched
+from trainer.batches import batch_mode, prefetched
 from trainer.features import load_features
+from trainer.full_batch import FullBatch
+from trainer.mini_batch import MiniBatch
 from trainer.objectives import Step
 from trainer.query_order import queries_of
 from trainer.randomness import Draw
@@ -66,7 +68,7 @@ def test_rows_of_a_full_batch_are_nodes_in_its_order(tmp_path: Path, monkeypatch
     """Features, edges, and anchors of every worker's queries, back in the bundle's numbers."""
     bundle = make_bundle(tmp_path / "plain")
     shuffled = np.random.default_rng(0).permutation(bundle.num_nodes)
-    monkeypatch.setattr("trainer.batches.near_order", lambda _: shuffled)
+    monkeypatch.setattr("trainer.full_batch.near_order", lambda _: shuffled)
     anchors = Anchors(bundle, TrainSettings.model_validate(settings_document()).anchors)
     x = every_row(load_features(bundle, TrainSettings().features)).matrix
     arcs = {(node, heard) for node in range(bundle.num_nodes) for heard in [node, *bundle.topology.neighbors(node)]}

@@ -7,9 +7,10 @@ import torch
 from training_bundles import dense, every_row, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
-from trainer.batches import FullBatch, MiniBatch
 from trainer.centrality import drop_factors
 from trainer.features import load_features
+from trainer.full_batch import FullBatch
+from trainer.mini_batch import MiniBatch
 from trainer.settings import FeatureSettings, TrainSettings
 
 CPU = torch.device("cpu")

@@ -7,9 +7,9 @@ from training_bundles import dense, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
 from trainer import feature_cache
-from trainer.batches import MiniBatch
 from trainer.feature_cache import HITS, ROWS, CachedRows, most_heard
 from trainer.features import FeatureStore, load_features
+from trainer.mini_batch import MiniBatch
 from trainer.settings import FeatureSettings, TrainSettings
 from trainer.sparse import SparseMatrix
 from trainer.tally import Tally

@@ -8,9 +8,9 @@ from training_bundles import every_row, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
 from trainer.adjacency import Adjacency, GraphAdjacency
-from trainer.batches import FullBatch
 from trainer.encoders.gcn import GcnEncoder
 from trainer.features import load_features
+from trainer.full_batch import FullBatch
 from trainer.half_hop import half_hopped
 from trainer.settings import TrainSettings
 

@@ -10,8 +10,9 @@ from training_bundles import every_row, make_bundle, settings_document
 from preprocessing.bundle import Bundle
 from preprocessing.locality import reordered
 from trainer.adjacency import GraphAdjacency
-from trainer.batches import FullBatch, MiniBatch
 from trainer.features import load_features
+from trainer.full_batch import FullBatch
+from trainer.mini_batch import MiniBatch
 from trainer.objectives import Step, new_objective
 from trainer.objectives.rgrl import RgrlObjective
 from trainer.settings import TrainSettings

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from training_bundles import make_bundle, make_ring, settings_document
 
 from preprocessing.locality import near_order
-from trainer.batches import MiniBatch
 from trainer.features import load_features
+from trainer.mini_batch import MiniBatch
 from trainer.query_order import QueryOrder, locality_order, queries_of
 from trainer.settings import TrainSettings
 

@@ -18,9 +18,9 @@ from preprocessing.errors import ResourceError, RgrlError, WorkerLostError
 from preprocessing.ray_cluster import connected
 from preprocessing.stage import EVENTS_VARIABLE
 from trainer import checkpoint, loop
-from trainer.batches import MiniBatch
 from trainer.features import load_features
 from trainer.launch import InProcess
+from trainer.mini_batch import MiniBatch
 from trainer.ray_train import ENVIRONMENT, Machine, _cause, cpus_per_worker, run_with_ray
 from trainer.settings import TrainSettings
 

@@ -16,10 +16,11 @@ from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
 from trainer import checkpoint, loop
 from trainer.adjacency import GraphAdjacency
-from trainer.batches import FullBatch, MiniBatch
 from trainer.embedding_set import EmbeddingSet
 from trainer.features import load_features
+from trainer.full_batch import FullBatch
 from trainer.launch import InProcess
+from trainer.mini_batch import MiniBatch
 from trainer.objectives import new_objective
 from trainer.objectives.rgrl import RgrlObjective
 from trainer.settings import TrainSettings

@@ -8,8 +8,9 @@ from training_bundles import make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
 from trainer.augment import View
-from trainer.batches import FullBatch, MiniBatch
 from trainer.features import load_features
+from trainer.full_batch import FullBatch
+from trainer.mini_batch import MiniBatch
 from trainer.objectives import Objective, Step, contrast, new_objective
 from trainer.randomness import Purpose
 from trainer.settings import TrainSettings

@@ -11,8 +11,8 @@ from training_bundles import make_ring, settings_document
 from preprocessing.alias import AliasTable, draw_without_replacement
 from preprocessing.bundle import Bundle
 from trainer.bank import Bank
-from trainer.batches import MiniBatch
 from trainer.features import load_features
+from trainer.mini_batch import MiniBatch
 from trainer.settings import TrainSettings
 
 SMALL, LARGE = 4_000, 64_000

@@ -12,9 +12,9 @@ from training_bundles import Recorder, make_bundle, settings_document
 from preprocessing.bundle import Bundle
 from preprocessing.errors import RgrlError
 from trainer import checkpoint, curve, loop
-from trainer.batches import MiniBatch
 from trainer.features import load_features
 from trainer.launch import InProcess
+from trainer.mini_batch import MiniBatch
 from trainer.objectives import new_objective
 from trainer.plateau import Plateau
 from trainer.settings import TrainSettings
@@ -176,6 +176,22 @@ def test_max_steps_end_a_run_inside_an_epoch_with_what_it_had_learnt_by_then(
     train(bundle, tmp_path / "straight", **parts, run={"epochs": 3, "checkpoint_minutes": 0})
     assert equal(seen[8], cut)
     assert not equal(seen[10], cut)
+
+
+@pytest.mark.parametrize(
+    "parts", [{}, {"anchors": {"bank": "device"}}, {"batch": {**MINI, "order": "near", "chunk": 4}}]
+)
+def test_threads_that_make_steps_ahead_change_none(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: dict[str, dict]
+) -> None:
+    asked = []
+    steps = loop.prefetched
+    monkeypatch.setattr(loop, "prefetched", lambda *arguments: (asked.append(arguments[3]), steps(*arguments))[1])
+    one = train(bundle, tmp_path / "one", **{"batch": MINI, **parts})
+    batch = parts.get("batch", MINI) | {"loader_threads": 4}
+    several = train(bundle, tmp_path / "several", **(parts | {"batch": batch}))
+    assert asked == [1, 4]
+    assert equal(several, one)
 
 
 def test_max_steps_past_the_last_epoch_change_nothing(bundle: Bundle, tmp_path: Path) -> None:

@@ -234,6 +234,15 @@ class BatchSettings(Settings):
         ),
     )
 
+    loader_threads: int | None = Field(
+        None,
+        ge=1,
+        le=256,
+        description=(
+            "Threads that make steps ahead of training, which changes none; default: 1 on a CPU, for a GPU one less "
+            "than the worker has cores."
+        ),
+    )
     feature_cache_gib: float = Field(
         0.0,
         ge=0,
