@@ -137,10 +137,11 @@ def test_a_second_run_on_the_same_work_is_refused_at_once(bundle: Bundle, tmp_pa
 
 
 def test_a_full_disk_is_told_as_such(bundle: Bundle, tmp_path: Path) -> None:
+    # Kernels that are not in their cache yet are written to it as they are imported.
     limit = (
+        "import sys; from preprocessing.stage import run_stage; from trainer.train import train; "
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
-        "import sys; from preprocessing.stage import run_stage; from trainer.train import train; "
         "sys.exit(run_stage({'train': train}, ['train', sys.argv[1]]))"
     )
     spec = spec_for(bundle, tmp_path, encoder={"layers": [128, 64], "predictor_hidden": 128})
