@@ -12,11 +12,8 @@ from typing import Protocol
 
 from trainer.in_order import in_order
 from trainer.objectives import Step
-from trainer.settings import BatchSettings
 
-__all__ = ["AUTO_FULL_NODES", "Steps", "batch_mode", "prefetched"]
-
-AUTO_FULL_NODES = 100_000
+__all__ = ["Steps", "prefetched"]
 
 
 class Steps(Protocol):
@@ -31,13 +28,6 @@ class Steps(Protocol):
 
     def told(self) -> dict[str, float]:
         """What is to be known of the making of steps since this was last asked."""
-
-
-def batch_mode(settings: BatchSettings, num_nodes: int) -> str:
-    """``full`` or ``mini``."""
-    if settings.mode != "auto":
-        return settings.mode
-    return "full" if num_nodes <= AUTO_FULL_NODES else "mini"
 
 
 def prefetched(steps: Steps, first: int, end: int, threads: int = 1) -> Iterator[tuple[int, Step]]:

@@ -20,7 +20,7 @@ from preprocessing.errors import RgrlError
 from preprocessing.stage import Emitter
 from trainer import checkpoint, curve
 from trainer.bank import Bank
-from trainer.batches import Steps, batch_mode, prefetched
+from trainer.batches import Steps, prefetched
 from trainer.checkpoint import Progress
 from trainer.copies import Copies, copied
 from trainer.features import FeatureStore, load_features
@@ -93,9 +93,10 @@ def run(job: Job, context: Context) -> None:
 
     ``RgrlError`` when the loss is not finite, ``ResourceError`` when the device lacks the precision asked for.
     """
+    bundle = Bundle(job.bundle)
+    job = replace(job, settings=job.settings.for_graph(bundle.num_nodes))
     settings = job.settings
     check_precision(settings.run, context.device)
-    bundle = Bundle(job.bundle)
     store = load_features(bundle, settings.features)
     steps = _steps(job, bundle, store, context)
     model = new_objective(store.num_columns, settings, len(bundle.relations)).to(context.device)
@@ -115,7 +116,7 @@ def run(job: Job, context: Context) -> None:
 
 def _steps(job: Job, bundle: Bundle, store: FeatureStore, context: Context) -> Steps:
     settings, rank, workers, device = job.settings, context.rank, context.world_size, context.device
-    if batch_mode(settings.batch, bundle.num_nodes) == "full":
+    if settings.batch.mode == "full":
         return FullBatch(bundle, store, settings, rank=rank, world_size=workers, device=device)
     near_N = locality_order(bundle, job.work) if settings.batch.order == "near" else None
     return MiniBatch(bundle, store, settings, rank=rank, world_size=workers, device=device, near_N=near_N)
@@ -158,7 +159,7 @@ class _Training:
         self.bank = bank
         self.progress = progress.continued(steps.num_steps)
         self.accumulate = job.settings.optimizer.accumulate
-        self.total_steps = job.settings.run.epochs * steps.num_steps
+        self.total_steps = job.settings.epochs * steps.num_steps
         if job.settings.run.max_steps is not None:
             self.total_steps = min(self.total_steps, job.settings.run.max_steps * self.accumulate)
         self.lr_factor = lr_factor(job.settings.optimizer, context.world_size * self.accumulate)
@@ -175,7 +176,7 @@ class _Training:
             self._train(done, step)
             self.progress = self.progress.advanced()
             epoch_ended = self.progress.batch == 0
-            cut_short = done + 1 == self.total_steps and self.progress.epoch < self.job.settings.run.epochs
+            cut_short = done + 1 == self.total_steps and self.progress.epoch < self.job.settings.epochs
             if epoch_ended or cut_short or self.progress.batch % self.report_every == 0:
                 self._report()
                 if epoch_ended:
@@ -292,12 +293,12 @@ class _Training:
         loss = sum(loss * steps for loss, steps in losses) / sum(steps for _, steps in losses)
         plateau = self.progress.plateau.after(loss, stop.window, stop.tolerance)
         stopped = stop.rule == "plateau" and plateau.flat >= stop.patience
-        health = self.progress.health.after(loss, self.job.settings.run.epochs)
+        health = self.progress.health.after(loss, self.job.settings.epochs)
         self.progress = replace(self.progress, losses=(), plateau=plateau, stopped=stopped, health=health)
 
     def _tell(self) -> None:
         """The run's state, where it is another than was told."""
-        state = self.progress.health.state(self.job.settings.run.epochs)
+        state = self.progress.health.state(self.job.settings.epochs)
         if self.context.rank == 0 and (self.told is None or state.state != self.told.state):
             self.context.emitter.health(state.state, state.reason)
             self.told = state
@@ -309,7 +310,7 @@ class _Training:
         if self.context.rank > 0:
             return
         run, epoch = self.job.settings.run, self.progress.epoch
-        last = self.progress.stopped or (epoch_ended and epoch == run.epochs)
+        last = self.progress.stopped or (epoch_ended and epoch == self.job.settings.epochs)
         if run.snapshot_every is not None and epoch_ended and (last or epoch % run.snapshot_every == 0):
             checkpoint.save_snapshot(self.job.work, self.model.online, epoch)
         late = time.monotonic() - self.kept_at >= 60 * run.checkpoint_minutes

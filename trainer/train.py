@@ -20,7 +20,6 @@ from preprocessing.errors import ArtifactError, InputError, UsageError
 from preprocessing.settings import Settings
 from preprocessing.stage import Emitter
 from trainer import checkpoint, curve, embedding_set
-from trainer.batches import batch_mode
 from trainer.encoders import new_encoder
 from trainer.features import HASHED_COLUMNS, load_features
 from trainer.launch import launch, uses_cuda
@@ -77,10 +76,13 @@ def train(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     request = TrainSpec.model_validate(spec)
     bundle = Bundle(request.bundle)
     embedded = bundle if request.embed is None else Bundle(request.embed)
+    done = request.out.exists()
+    if not done:
+        _check(bundle, request.settings, emitter)
+    request = request.model_copy(update={"settings": request.settings.for_graph(bundle.num_nodes)})
     identity = _identity(bundle, embedded, request.settings)
-    if request.out.exists():
+    if done:
         return _finished(request.out, identity)
-    _check(bundle, request.settings, emitter)
     check_transfer(TrainedOn.bundle(bundle), embedded, request.settings.views)
     request.work.mkdir(parents=True, exist_ok=True)
     with locked(request.work.absolute()):
@@ -143,21 +145,21 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
     if bundle.num_nodes < 2:
         raise InputError("the graph is too small to train on", given=f"{bundle.num_nodes} nodes", expected="2 or more")
     topologies = view_topologies(bundle, settings.views)
-    if batch_mode(settings.batch, bundle.num_nodes) == "mini":
+    if settings.batch.mode_for(bundle.num_nodes) == "mini":
         new_sampler(settings.batch)
     if settings.batch.weighted:
         for topology in topologies:
             edge_weights(topology)
     if settings.uses_anchors:
         bundle.ppr(settings.anchors.num_local)
-    if settings.augment.half_hop > 0 and batch_mode(settings.batch, bundle.num_nodes) == "mini":
+    if settings.augment.half_hop > 0 and settings.batch.mode_for(bundle.num_nodes) == "mini":
         raise UsageError(
             "Half-Hop needs the whole graph in one batch",
             given=f"augment.half_hop = {settings.augment.half_hop} in mini-batches, for {bundle.num_nodes} nodes",
             remedy="augment.half_hop = 0, or batch.mode = full",
             pointer="/settings/augment/half_hop",
         )
-    if settings.optimizer.accumulate > 1 and batch_mode(settings.batch, bundle.num_nodes) == "full":
+    if settings.optimizer.accumulate > 1 and settings.batch.mode_for(bundle.num_nodes) == "full":
         raise UsageError(
             "a full batch is all there is to an epoch: nothing can be accumulated",
             given=f"optimizer.accumulate = {settings.optimizer.accumulate} for {bundle.num_nodes} nodes in full batch",
@@ -165,7 +167,7 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
             pointer="/settings/optimizer/accumulate",
         )
     for name, unusual in (("batch/order", settings.batch.order == "near"), ("anchors/bank", settings.has_bank)):
-        if unusual and batch_mode(settings.batch, bundle.num_nodes) == "full":
+        if unusual and settings.batch.mode_for(bundle.num_nodes) == "full":
             option = name.replace("/", ".")
             raise UsageError(
                 f"{option} is for mini-batches",
@@ -196,7 +198,7 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
 
 def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
     """The checkpoint of the last epoch, trained to from the newest there is."""
-    epochs = request.settings.run.epochs
+    epochs = request.settings.epochs
     resume = checkpoint.newest(request.work, identity)
     if resume is None:
         checkpoint.clear(request.work)
@@ -226,13 +228,13 @@ def _ended(progress: checkpoint.Progress, epochs: int) -> bool:
 
 def _training_info(bundle: Bundle, settings: TrainSettings, final: Path, identity: str) -> dict[str, Any]:
     progress = checkpoint.progress_of(final)
-    mode = batch_mode(settings.batch, bundle.num_nodes)
+    mode = settings.batch.mode_for(bundle.num_nodes)
     return {
         "epochs": progress.epoch,
         "steps": progress.steps,
         "seconds": round(progress.seconds, 3),
         "stopped_early": progress.stopped,
-        "health": progress.health.state(settings.run.epochs).as_dict(),
+        "health": progress.health.state(settings.epochs).as_dict(),
         "peak_bytes": progress.peak_bytes,
         "workers": settings.run.num_workers,
         "device": progress.device,

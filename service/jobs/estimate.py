@@ -13,6 +13,7 @@ from typing import Any
 
 from service.machine import machine
 from service.store import Graph
+from trainer.settings import TrainSettings
 
 __all__ = ["Estimate", "estimate"]
 
@@ -78,16 +79,16 @@ def _preprocess(size: _Size, spec: dict[str, Any], _dim: int, cores: int) -> _Co
 
 def _train(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """Two views, forward and backward online and forward on the target: seven passes of products and SpMM an epoch."""
-    widths, run = spec["encoder"]["layers"], spec["run"]
-    full = spec["batch"]["mode"] == "full" or (spec["batch"]["mode"] == "auto" and size.nodes <= 100_000)
+    settings = TrainSettings.model_validate(spec).for_graph(size.nodes)
+    widths, run, full = settings.encoder.layers, settings.run, settings.batch.mode == "full"
     held = size.nodes if full else spec["batch"]["size"] * 100
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
     spmm = size.arcs * sum(widths)
     comparisons = size.nodes * _compared(spec, size.nodes if full else spec["batch"]["size"]) * dim
-    epochs = run["epochs"]
-    if run["max_steps"] is not None:
-        queries = size.nodes if full else spec["batch"]["size"] * max(run["num_workers"], 1)
-        epochs = min(epochs, run["max_steps"] * spec["optimizer"]["accumulate"] * queries / size.nodes)
+    epochs: float = settings.epochs
+    if run.max_steps is not None:
+        queries = size.nodes if full else settings.batch.size * max(run.num_workers, 1)
+        epochs = min(epochs, run.max_steps * settings.optimizer.accumulate * queries / size.nodes)
     operations = epochs * 2 * (7 * (products + spmm) + 6 * comparisons)
     activations = 4 * held * (12 * sum(widths) + 2 * spec["encoder"]["predictor_hidden"])
     similarities = 8 * held * spec["anchors"]["num_global"] if spec["objective"] == "rgrl" else 0

@@ -5,10 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from training_bundles import every_row, make_bundle, settings_document
 
 from trainer.anchors import Anchors
-from trainer.batches import batch_mode, prefetched
+from trainer.batches import prefetched
 from trainer.features import load_features
 from trainer.full_batch import FullBatch
 from trainer.mini_batch import MiniBatch
@@ -35,9 +36,37 @@ def test_every_node_is_a_query_once_an_epoch_over_all_workers(nodes: int, size: 
 
 
 def test_auto_is_full_batch_up_to_the_limit() -> None:
-    assert batch_mode(BatchSettings(), 100_000) == "full"
-    assert batch_mode(BatchSettings(), 100_001) == "mini"
-    assert batch_mode(BatchSettings(mode="mini"), 5) == "mini"
+    assert BatchSettings().mode_for(100_000) == "full"
+    assert BatchSettings().mode_for(100_001) == "mini"
+    assert BatchSettings(mode="mini").mode_for(5) == "mini"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "document", "epochs"),
+    [
+        (100_000, {}, 400),
+        (100_001, {}, 5),
+        (150_000, {}, 3),
+        (1_000_000, {}, 1),
+        (1_000_000, {"optimizer": {"accumulate": 8}}, 4),
+        (1_000_000, {"run": {"epochs": 7}}, 7),
+        (1_000_000, {"batch": {"mode": "full"}}, 400),
+        (30, {"batch": {"mode": "mini", "size": 16}}, 200),
+    ],
+)
+def test_default_epochs_make_400_steps_of_the_optimizer(nodes: int, document: dict, epochs: int) -> None:
+    settings = TrainSettings.model_validate(document)
+    decided = settings.for_graph(nodes)
+    assert decided.epochs == epochs
+    assert decided.batch.mode == settings.batch.mode_for(nodes)
+    assert decided.for_graph(5) == decided
+
+
+def test_a_warm_up_that_default_epochs_end_before_is_refused() -> None:
+    settings = TrainSettings.model_validate({"optimizer": {"warmup_epochs": 3}})
+    assert settings.for_graph(1000).epochs == 400
+    with pytest.raises(ValidationError, match=r"warmup_epochs is 3, and run.epochs 1"):
+        settings.for_graph(1_000_000)
 
 
 def source(tmp_path: Path, mode: str, rank: int = 0, workers: int = 1) -> FullBatch | MiniBatch:

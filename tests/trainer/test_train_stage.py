@@ -16,7 +16,7 @@ from training_bundles import Recorder, make_bundle, settings_document
 
 from preprocessing.bundle import Bundle
 from preprocessing.errors import ArtifactError, InputError, UsageError
-from trainer import batches, checkpoint, loop
+from trainer import checkpoint, loop
 from trainer.embedding_set import EmbeddingSet
 from trainer.train import train
 
@@ -181,7 +181,7 @@ def test_an_objective_without_anchors_reads_no_ppr_rows(bundle: Bundle, tmp_path
 def test_half_hop_is_refused_where_the_graph_is_too_large_for_a_full_batch(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "AUTO_FULL_NODES", 39)
+    monkeypatch.setattr("trainer.settings.training.FULL_BATCH_NODES", 39)
     spec = spec_for(bundle, tmp_path, augment={"half_hop": 0.5}, batch={"mode": "auto"})
     with pytest.raises(UsageError, match="Half-Hop") as error:
         run(spec)

@@ -25,6 +25,11 @@ __all__ = [
 
 ViewKind = Literal["augmented", "relations"]
 
+FULL_BATCH_NODES = 100_000
+"""Graphs of up to so many nodes are one batch, unless told otherwise."""
+DEFAULT_STEPS = 400
+"""Of the optimizer, at least: an epoch is never cut."""
+
 
 class FeatureSettings(Settings):
     """What is done to the features before the first layer."""
@@ -252,6 +257,12 @@ class BatchSettings(Settings):
         ),
     )
 
+    def mode_for(self, num_nodes: int) -> Literal["full", "mini"]:
+        """The mode for a graph of so many nodes."""
+        if self.mode != "auto":
+            return self.mode
+        return "full" if num_nodes <= FULL_BATCH_NODES else "mini"
+
     @model_validator(mode="after")
     def _weights_where_they_are_followed(self) -> BatchSettings:
         if self.weighted and self.sampler == "torch-sparse":
@@ -276,7 +287,12 @@ class StopSettings(Settings):
 class RunSettings(Settings):
     """How long, where, and how often state reaches the disk."""
 
-    epochs: int = Field(400, ge=1, le=10_000_000)
+    epochs: int | None = Field(
+        None,
+        ge=1,
+        le=10_000_000,
+        description="Default: as many as make 400 steps of the optimizer, at least one; 400 in full batch.",
+    )
     max_steps: int | None = Field(
         None, ge=1, description="Steps of the optimizer after which the run ends, where that is before its last epoch."
     )
@@ -333,6 +349,27 @@ class TrainSettings(Settings):
     batch: BatchSettings = BatchSettings()
     run: RunSettings = RunSettings()
 
+    def for_graph(self, num_nodes: int) -> TrainSettings:
+        """The same for a graph of so many nodes: ``batch.mode`` and ``run.epochs`` are decided.
+
+        ``ValidationError`` when the warm-up is not shorter than the epochs decided on.
+        """
+        mode, epochs = self.batch.mode_for(num_nodes), self.run.epochs
+        if epochs is None:
+            batches = 1 if mode == "full" else -(-num_nodes // self.batch.size)
+            epochs = -(-DEFAULT_STEPS * self.optimizer.accumulate // batches)
+        decided = {
+            "batch": {**self.batch.model_dump(), "mode": mode},
+            "run": {**self.run.model_dump(), "epochs": epochs},
+        }
+        return TrainSettings.model_validate({**self.model_dump(), **decided})
+
+    @property
+    def epochs(self) -> int:
+        """Those of settings ``for_graph``."""
+        assert self.run.epochs is not None
+        return self.run.epochs
+
     @property
     def uses_anchors(self) -> bool:
         """Whether the objective compares queries with anchors, and so reads PPR rows and degree weights."""
@@ -374,7 +411,7 @@ class TrainSettings(Settings):
 
     @model_validator(mode="after")
     def _schedules_fit(self) -> TrainSettings:
-        if self.optimizer.warmup_epochs >= self.run.epochs:
+        if self.run.epochs is not None and self.optimizer.warmup_epochs >= self.run.epochs:
             raise ValueError(
                 f"optimizer.warmup_epochs is {self.optimizer.warmup_epochs}, and run.epochs {self.run.epochs}: "
                 "the warm-up is shorter than the run"

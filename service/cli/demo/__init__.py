@@ -179,7 +179,7 @@ def _settings_for(name: str, nodes: int) -> dict[str, Any]:
 
     words = re.split(r"[^a-z0-9]+", name.lower())
     preset = next((word for word in words if word in PRESETS), None)
-    published = PRESETS[preset]["run"]["epochs"] if preset else TrainSettings().run.epochs
+    published = PRESETS[preset]["run"]["epochs"] if preset else TrainSettings().for_graph(nodes).epochs
     epochs = min(published, MOST_EPOCHS, max(1, MOST_NODE_EPOCHS // nodes))
     return {"train": {"preset": preset, "run": {"epochs": epochs}}}
 
