@@ -61,8 +61,9 @@ def _started(ray: Any) -> Iterator[None]:
                 raise ResourceError(
                     "the Ray cluster does not answer",
                     given=f"RAY_ADDRESS={options['address']}",
-                    expected="the address of a cluster that runs",
-                    remedy="start the cluster, correct the address, or unset RAY_ADDRESS to use this machine",
+                    expected="the address of a cluster that runs, and its token where it asks for one",
+                    remedy="start the cluster, correct the address, set RAY_AUTH_TOKEN (or RAY_AUTH_MODE=disabled "
+                    "where the cluster was started so), or unset RAY_ADDRESS to use this machine",
                 ) from error
             set_handlers()
             yield
