@@ -22,6 +22,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections import deque
@@ -211,3 +212,30 @@ def _unexpected(emitter: Emitter, error: BaseException, code: str, message: str)
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
     raise Interrupted.by_signal(number)
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[Callable[[], Interrupted | None]]:
+    """Inside, a stage's first SIGTERM or SIGINT is an answer to be asked for, so that work can end where it can be gone
+    on from; a second raises as ever. One that nobody asked for is raised at the end.
+
+    Elsewhere than in a stage's process nothing is kept.
+    """
+    came: list[Interrupted] = []
+    if signal.getsignal(signal.SIGTERM) is not _interrupt or threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+
+    def keep(number: int, frame: FrameType | None) -> None:
+        if came:
+            _interrupt(number, frame)
+        came.append(Interrupted.by_signal(number))
+
+    before = {number: signal.signal(number, keep) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield lambda: came[0] if came else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise came[0]

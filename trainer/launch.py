@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from preprocessing.errors import ResourceError
-from preprocessing.stage import Emitter
+from preprocessing.errors import Interrupted, ResourceError
+from preprocessing.stage import Emitter, interrupts_kept
 from trainer import loop
 from trainer.objectives import Objective
 from trainer.settings import RunSettings
@@ -39,6 +39,10 @@ class InProcess:
     def mean(self, tensor: Tensor) -> Tensor:
         """The tensor itself."""
         return tensor
+
+    def interrupts(self) -> AbstractContextManager[Callable[[], Interrupted | None]]:
+        """The stage's own."""
+        return interrupts_kept()
 
     def gathered(self, rows: Tensor, _counts: Sequence[int], /) -> Tensor:
         """The rows themselves."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from preprocessing.bundle import Bundle
-from preprocessing.errors import RgrlError
+from preprocessing.errors import Interrupted, RgrlError
 from preprocessing.stage import Emitter
 from trainer import checkpoint, curve
 from trainer.bank import Bank
@@ -32,6 +32,7 @@ from trainer.mini_batch import MiniBatch
 from trainer.objectives import Objective, Step, new_objective
 from trainer.objectives.rgrl import RgrlObjective
 from trainer.precision import check_precision, products_in
+from trainer.process import release_memory
 from trainer.query_order import locality_order
 from trainer.schedules import ema_decay, learning_rate, lr_factor
 from trainer.settings import TrainSettings
@@ -86,6 +87,9 @@ class Context(Protocol):
 
     def gathered(self, rows: Tensor, counts: Sequence[int], /) -> Tensor:
         """All workers' rows, one after the other by rank; ``counts`` are how many each has."""
+
+    def interrupts(self) -> AbstractContextManager[Callable[[], Interrupted | None]]:
+        """Inside, whether the run is to end now is an answer to be asked for."""
 
 
 def run(job: Job, context: Context) -> None:
@@ -170,6 +174,10 @@ class _Training:
         self.rank: float | None = None
 
     def run(self) -> None:
+        with self.context.interrupts() as interrupted:
+            self._run(interrupted)
+
+    def _run(self, interrupted: Callable[[], Interrupted | None]) -> None:
         emitter = self.context.emitter
         for done, step in prefetched(self.steps, self.progress.place, self.total_steps, self._threads()):
             self.window.waited()
@@ -185,9 +193,23 @@ class _Training:
                     self.progress = replace(self.progress, stopped=True)
                 self._tell()
                 self._keep(epoch_ended=epoch_ended)
+            if self.progress.steps % self.report_every == 0 and self.job.settings.batch.mode == "mini":
+                release_memory()
             emitter.progress(done + 1, done + 1 if self.progress.stopped else self.total_steps, "steps")
             if self.progress.stopped:
                 break
+            asked = interrupted()
+            if asked is not None and done + 1 < self.total_steps and (done + 1) % self.accumulate == 0:
+                self._end(asked)
+
+    def _end(self, asked: Interrupted) -> None:
+        """Leave a checkpoint of the step that is done, for whoever goes on from it."""
+        if self.window.steps > 0:
+            self._report()
+        self._save()
+        raise Interrupted(
+            asked.problem, remedy=f"run the same command again: it continues from step {self.progress.steps}"
+        )
 
     def _threads(self) -> int:
         """That make steps ahead. On a CPU they and the networks share the cores."""
@@ -318,9 +340,13 @@ class _Training:
             if epoch_ended and self.rank is not None:
                 best = self.progress.best.after(self.progress.steps, self.rank, settled=self.progress.health.settled)
                 self.progress = replace(self.progress, best=best)
-            checkpoint.save(self.job.work, self.model, self.optimizer, self.progress, self.job.fingerprint, self.bank)
-            checkpoint.drop(self.job.work, run.keep_checkpoints, self.progress.best.step)
-            self.kept_at = time.monotonic()
+            self._save()
+
+    def _save(self) -> None:
+        job = self.job
+        checkpoint.save(job.work, self.model, self.optimizer, self.progress, job.fingerprint, self.bank)
+        checkpoint.drop(job.work, job.settings.run.keep_checkpoints, self.progress.best.step)
+        self.kept_at = time.monotonic()
 
 
 class _Window:

@@ -13,7 +13,7 @@ import ctypes
 import os
 import sys
 
-__all__ = ["THREADING", "tune_process"]
+__all__ = ["THREADING", "release_memory", "tune_process"]
 
 THREADING = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
 """For the environment of processes that are started."""
@@ -33,3 +33,13 @@ def tune_process() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def release_memory() -> None:
+    """Give freed blocks back to the kernel (with glibc).
+
+    Mini-batches differ in size, so that blocks that are reused leave gaps, and the process grows for hours.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from preprocessing.errors import ResourceError, RgrlError, WorkerLostError
+from preprocessing.errors import Interrupted, ResourceError, RgrlError, WorkerLostError
 from preprocessing.ray_cluster import connected
 from preprocessing.stage import EVENTS_VARIABLE, Emitter
 from trainer import loop
@@ -74,6 +74,10 @@ class RayWorker:
         parts = [torch.empty_like(padded) for _ in counts]
         torch.distributed.all_gather(parts, padded)
         return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    def interrupts(self) -> contextlib.AbstractContextManager[Callable[[], Interrupted | None]]:
+        """None: a signal is the driver's, who ends its workers."""
+        return contextlib.nullcontext(lambda: None)
 
 
 def run_with_ray(job: loop.Job) -> None:

@@ -204,6 +204,9 @@ def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
         checkpoint.clear(request.work)
         curve.clear(request.work)
     if resume is None or not _ended(checkpoint.progress_of(resume), epochs):
+        if resume is not None:
+            done = checkpoint.progress_of(resume).steps
+            emitter.warning("resumed", f"training goes on from where an earlier run was after {done} steps")
         if request.settings.batch.order == "near":
             # Once, before there are several workers.
             locality_order(Bundle(request.bundle), request.work)

@@ -14,8 +14,9 @@ import pytest
 import torch
 from training_bundles import Recorder, make_bundle, settings_document
 
+from preprocessing import stage
 from preprocessing.bundle import Bundle
-from preprocessing.errors import ArtifactError, InputError, UsageError
+from preprocessing.errors import ArtifactError, InputError, Interrupted, UsageError
 from trainer import checkpoint, loop
 from trainer.embedding_set import EmbeddingSet
 from trainer.train import train
@@ -284,26 +285,67 @@ def test_checkpoints_of_other_settings_are_not_continued(bundle: Bundle, tmp_pat
     assert not (shared / "second" / "snapshots").exists()
 
 
-def test_sigterm_ends_the_process_with_130_and_leaves_its_checkpoints(
-    bundle: Bundle, tmp_path: Path, spawn: Callable[..., subprocess.Popen[Any]]
+@pytest.mark.parametrize(("number", "accumulate"), [(signal.SIGTERM, 1), (signal.SIGINT, 2)])
+def test_a_signal_ends_the_process_with_130_and_a_checkpoint_that_the_next_goes_on_from(
+    bundle: Bundle,
+    tmp_path: Path,
+    spawn: Callable[..., subprocess.Popen[Any]],
+    number: signal.Signals,
+    accumulate: int,
 ) -> None:
-    spec = spec_for(bundle, tmp_path, run={"epochs": 30_000, "checkpoint_every": 20})
+    """No checkpoint is due: that of the signal is the only one."""
+    parts: dict[str, dict] = {
+        "batch": {"mode": "mini", "size": 10, "fan_out": [3, 3]},
+        "optimizer": {"accumulate": accumulate},
+        "run": {"epochs": 300, "checkpoint_every": 300},
+    }
+    spec = spec_for(bundle, tmp_path, **parts)
     file, events = tmp_path / "spec.json", tmp_path / "events"
     file.write_text(json.dumps(spec))
     command = [sys.executable, "-m", "trainer", "train", str(file)]
-    environment = os.environ | {"RGRL_EVENTS": str(events)}
-    process = spawn(command, env=environment, stderr=subprocess.PIPE, text=True)
+    process = spawn(command, env=os.environ | {"RGRL_EVENTS": str(events)}, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 120
-    while not list((tmp_path / "work" / "checkpoints").glob("step-*")) and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
+    while not (events.exists() and "metrics" in events.read_text()) and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     last = json.loads(events.read_text().splitlines()[-1])
     assert last["error"]["code"] == "interrupted"
-    kept = sorted((tmp_path / "work" / "checkpoints").glob("step-*"))
-    assert kept
+    [kept] = (tmp_path / "work" / "checkpoints").iterdir()
+    done = checkpoint.progress_of(kept).steps
+    assert 0 < done < 1200
+    assert done % accumulate == 0
+    assert f"from step {done}" in last["error"]["remedy"]
     assert not (tmp_path / "embeddings").exists()
+    recorder = Recorder()
+    run(spec, recorder)
+    assert [event["code"] for event in recorder.of("warning")] == ["resumed"]
+    straight = spec_for(bundle, tmp_path / "straight", **parts)
+    run(straight)
+    assert np.array_equal(vectors(spec), vectors(straight))
+
+
+def test_a_second_signal_is_not_kept_and_one_that_nobody_asked_for_comes_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = {number: signal.signal(number, stage._interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with pytest.raises(Interrupted, match="SIGTERM"), stage.interrupts_kept() as asked:
+            assert asked() is None
+            signal.raise_signal(signal.SIGTERM)
+            assert isinstance(asked(), Interrupted)
+        with pytest.raises(Interrupted, match="SIGINT"), stage.interrupts_kept():
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGINT)
+            pytest.fail("not raised")
+        assert signal.getsignal(signal.SIGTERM) is stage._interrupt
+        monkeypatch.setattr(stage, "_interrupt", None)
+        with stage.interrupts_kept() as asked, pytest.raises(Interrupted):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_a_run_that_stopped_early_is_not_trained_again(
