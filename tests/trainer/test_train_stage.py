@@ -303,7 +303,9 @@ def test_a_signal_ends_the_process_with_130_and_a_checkpoint_that_the_next_goes_
     file, events = tmp_path / "spec.json", tmp_path / "events"
     file.write_text(json.dumps(spec))
     command = [sys.executable, "-m", "trainer", "train", str(file)]
-    process = spawn(command, env=os.environ | {"RGRL_EVENTS": str(events)}, stderr=subprocess.PIPE, text=True)
+    # Threads decide in which order sums are rounded; this process has one.
+    environment = os.environ | {"RGRL_EVENTS": str(events), "OMP_NUM_THREADS": "1"}
+    process = spawn(command, env=environment, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 120
     while not (events.exists() and "metrics" in events.read_text()) and time.monotonic() < until:
         time.sleep(0.01)
