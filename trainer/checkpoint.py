@@ -32,6 +32,7 @@ from trainer.trend import Trend
 __all__ = [
     "Progress",
     "clear",
+    "count",
     "drop",
     "load",
     "load_online",
@@ -72,9 +73,12 @@ class Progress:
         """The number of the batch that comes next, from the run's first, where all epochs have ``batches``."""
         return self.epoch * self.batches + self.batch
 
-    def continued(self, batches: int) -> Progress:
-        """With so many batches an epoch from now on: another number of workers takes others, from about as far."""
-        return replace(self, batch=self.batch * batches // self.batches, batches=batches)
+    def continued(self, batches: int, accumulate: int = 1) -> Progress:
+        """With so many batches an epoch from now on: another number of workers takes others, from about as far, and
+        from where ``accumulate`` of them begin a step.
+        """
+        batch = self.batch * batches // self.batches
+        return replace(self, batch=batch - batch % accumulate, batches=batches)
 
     def advanced(self) -> Progress:
         """A batch later."""
@@ -115,13 +119,18 @@ def drop(work: Path, keep: int, best: int | None) -> None:
             shutil.rmtree(old)
 
 
+def count(work: Path) -> int:
+    """How many checkpoints there are, of whatever run."""
+    return len(_checkpoints(work))
+
+
 def newest(work: Path, fingerprint: str) -> Path | None:
     """The newest undamaged checkpoint of the run with this fingerprint."""
     for path in reversed(_checkpoints(work)):
         try:
             state = _state(path)
             whole = all(hash_file(path / name) == digest for name, digest in state["files"].items())
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
         if whole and state["fingerprint"] == fingerprint:
             return path
@@ -189,7 +198,9 @@ def _name(step: int) -> str:
 
 
 def _checkpoints(work: Path) -> list[Path]:
-    return sorted((work / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+    """From the oldest on; what is named otherwise is not ours."""
+    found = [path for path in (work / "checkpoints").glob("step-*") if path.name.removeprefix("step-").isdecimal()]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def _state(path: Path) -> dict[str, Any]:

@@ -161,11 +161,13 @@ class _Training:
         self.job, self.context, self.steps = job, context, steps
         self.model, self.wrapped, self.optimizer = model, context.wrap(model), optimizer
         self.bank = bank
-        self.progress = progress.continued(steps.num_steps)
         self.accumulate = job.settings.optimizer.accumulate
+        self.progress = progress.continued(steps.num_steps, self.accumulate)
         self.total_steps = job.settings.epochs * steps.num_steps
         if job.settings.run.max_steps is not None:
-            self.total_steps = min(self.total_steps, job.settings.run.max_steps * self.accumulate)
+            # What is left of them, from wherever a run with another number of workers goes on.
+            left = job.settings.run.max_steps * self.accumulate - self.progress.steps
+            self.total_steps = min(self.total_steps, self.progress.place + max(left, self.accumulate))
         self.lr_factor = lr_factor(job.settings.optimizer, context.world_size * self.accumulate)
         self.report_every = -(-REPORT_STEPS // self.accumulate) * self.accumulate
         self.window = _Window()

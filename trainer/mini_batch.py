@@ -81,9 +81,10 @@ class MiniBatch:
 
     @property
     def num_steps(self) -> int:
-        """Enough for every node to be a query once, and a multiple of those that are accumulated."""
+        """Enough for every node to be a query once, and a multiple of those that are accumulated; but none is empty."""
         accumulate = self._settings.optimizer.accumulate
-        return -(-self._num_nodes // (self._settings.batch.size * self._world_size * accumulate)) * accumulate
+        asked = -(-self._num_nodes // (self._settings.batch.size * self._world_size * accumulate))
+        return min(asked, self._num_nodes // accumulate) * accumulate
 
     def told(self) -> dict[str, float]:
         """Seconds that threads spent on steps, and of those on sampling and on reading features; cache hits a row."""

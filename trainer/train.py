@@ -166,6 +166,14 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
             remedy="optimizer.accumulate = 1, or batch.mode = mini",
             pointer="/settings/optimizer/accumulate",
         )
+    if settings.optimizer.accumulate > bundle.num_nodes:
+        raise UsageError(
+            "more batches are to be accumulated than there are nodes",
+            given=f"optimizer.accumulate = {settings.optimizer.accumulate} for {bundle.num_nodes} nodes",
+            expected=f"at most {bundle.num_nodes}, as every batch has a query",
+            remedy="lower optimizer.accumulate",
+            pointer="/settings/optimizer/accumulate",
+        )
     for name, unusual in (("batch/order", settings.batch.order == "near"), ("anchors/bank", settings.has_bank)):
         if unusual and settings.batch.mode_for(bundle.num_nodes) == "full":
             option = name.replace("/", ".")
@@ -201,6 +209,10 @@ def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
     epochs = request.settings.epochs
     resume = checkpoint.newest(request.work, identity)
     if resume is None:
+        if others := checkpoint.count(request.work):
+            emitter.warning(
+                "discarded", f"{others} checkpoints of a run on other data or settings are removed from {request.work}"
+            )
         checkpoint.clear(request.work)
         curve.clear(request.work)
     if resume is None or not _ended(checkpoint.progress_of(resume), epochs):
@@ -215,9 +227,9 @@ def _trained(request: TrainSpec, identity: str, emitter: Emitter) -> Path:
             Job(request.bundle.absolute(), request.work.absolute(), request.settings, identity, resume, logs), emitter
         )
         resume = checkpoint.newest(request.work, identity)
-    if resume is None:
+    if resume is None or not _ended(checkpoint.progress_of(resume), epochs):
         raise ArtifactError(
-            "training left no whole checkpoint",
+            "training left no whole checkpoint of its end",
             where=str(request.work),
             expected="a directory that all workers share",
             remedy="use a work directory on storage that every machine of the cluster mounts",

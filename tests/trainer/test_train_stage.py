@@ -280,9 +280,23 @@ def test_checkpoints_of_other_settings_are_not_continued(bundle: Bundle, tmp_pat
     shared = tmp_path / "shared"
     run(spec_for(bundle, shared, run={"epochs": 4, "snapshot_every": 1}))
     second = spec_for(bundle, shared, run={"epochs": 3, "seed": 5}) | {"out": str(shared / "second")}
-    run(second)
+    recorder = Recorder()
+    run(second, recorder)
+    [told] = recorder.of("warning")
+    assert told["code"] == "discarded"
+    assert f"2 checkpoints of a run on other data or settings are removed from {shared / 'work'}" == told["message"]
     assert np.array_equal(vectors(second), vectors(straight))
     assert not (shared / "second" / "snapshots").exists()
+
+
+def test_more_batches_to_accumulate_than_nodes_are_refused(bundle: Bundle, tmp_path: Path) -> None:
+    batch = {"mode": "mini", "size": 10, "fan_out": [3, 3]}
+    spec = spec_for(bundle, tmp_path, batch=batch, optimizer={"accumulate": 41})
+    with pytest.raises(UsageError, match="nodes") as error:
+        run(spec)
+    assert error.value.pointer == "/settings/optimizer/accumulate"
+    assert "at most 40" in str(error.value.expected)
+    assert not (tmp_path / "work").exists()
 
 
 @pytest.mark.parametrize(("number", "accumulate"), [(signal.SIGTERM, 1), (signal.SIGINT, 2)])

@@ -1,3 +1,4 @@
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -194,6 +195,36 @@ def test_threads_that_make_steps_ahead_change_none(
     assert equal(several, one)
 
 
+@pytest.mark.parametrize(("first", "then"), [(7, 14), (14, 7), (7, 4)])
+def test_max_steps_count_what_was_done_with_other_workers(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, then: int
+) -> None:
+    """Another number of workers means another number of batches an epoch, as another size does."""
+    monkeypatch.setattr(loop, "REPORT_STEPS", 2)
+
+    def batch(size: int) -> dict[str, Any]:
+        return {"mode": "mini", "size": size, "fan_out": [3, 3]}
+
+    train(bundle, tmp_path / "cut", batch=batch(first), run={"epochs": 9, "max_steps": 8})
+    cut = checkpoint.newest(tmp_path / "cut", "print")
+    state = json.loads((cut / "state.json").read_text())
+    (cut / "state.json").write_text(json.dumps(state | {"stopped": False}))
+    train(bundle, tmp_path / "on", cut, batch=batch(then), run={"epochs": 9, "max_steps": 13})
+    ended = checkpoint.progress_of(checkpoint.newest(tmp_path / "on", "print"))
+    assert (ended.steps, ended.stopped) == (13, True)
+
+
+@pytest.mark.parametrize(("nodes", "accumulate"), [(5, 4), (5, 5), (9, 2), (40, 7)])
+def test_no_batch_of_an_epoch_is_empty(tmp_path: Path, nodes: int, accumulate: int) -> None:
+    small = make_bundle(tmp_path, nodes=nodes)
+    recorder = Recorder()
+    parts = {"batch": {"mode": "mini", "size": 1, "fan_out": [3, 3]}, "optimizer": {"accumulate": accumulate}}
+    train(small, tmp_path / "work", recorder=recorder, **parts, run={"epochs": 2})
+    assert all(np.isfinite(line["values"]["loss"]) for line in recorder.of("metrics"))
+    ended = checkpoint.progress_of(checkpoint.newest(tmp_path / "work", "print"))
+    assert (ended.epoch, ended.steps) == (2, 2 * (nodes // accumulate) * accumulate)
+
+
 def test_max_steps_past_the_last_epoch_change_nothing(bundle: Bundle, tmp_path: Path) -> None:
     parts = {"batch": MINI, "optimizer": {"schedule": "cosine"}}
     whole = train(bundle, tmp_path / "whole", **parts)
@@ -301,7 +332,10 @@ def test_a_damaged_half_written_or_foreign_checkpoint_is_passed_over(bundle: Bun
     assert checkpoint.newest(tmp_path, "print") == good
 
     shutil.copytree(good, folder / ".step-00000006.partial")
-    assert checkpoint.newest(tmp_path, "print") == good
+    (folder / "step-foo").mkdir()
+    for text in ("[1, 2]", "7", '{"files": 3}', "{"):
+        (bad / "state.json").write_text(text)
+        assert checkpoint.newest(tmp_path, "print") == good
 
 
 def test_an_infinite_loss_is_an_error_and_leaves_no_checkpoint_behind_it(bundle: Bundle, tmp_path: Path) -> None:

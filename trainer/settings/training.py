@@ -60,7 +60,7 @@ class EncoderSettings(Settings):
             "(for many graphs)."
         ),
     )
-    layers: list[Annotated[int, Field(ge=1)]] = Field([256, 128], min_length=1, max_length=8)
+    layers: list[Annotated[int, Field(ge=1, le=65_536)]] = Field([256, 128], min_length=1, max_length=8)
     self_loop_weight: float = Field(
         1.0,
         ge=1e-6,
@@ -211,8 +211,10 @@ class BatchSettings(Settings):
             "that fewer anchors and neighbours have to come along."
         ),
     )
-    chunk: int = Field(64, ge=1, description="With `order` = `near`: queries that stay together, of `size`.")
-    fan_out: list[int] | None = Field(
+    chunk: int = Field(
+        64, ge=1, le=2**31 - 1, description="With `order` = `near`: queries that stay together, of `size`."
+    )
+    fan_out: list[Annotated[int, Field(le=1_000_000)]] | None = Field(
         None, description="Neighbours a node and hop, -1 for all; default 10 a hop. One entry a layer."
     )
     sampler: SamplerKind = Field(
@@ -251,6 +253,7 @@ class BatchSettings(Settings):
     feature_cache_gib: float = Field(
         0.0,
         ge=0,
+        le=1e6,
         description=(
             "In mini-batch mode: memory of the training device, a worker's, for the features of the nodes that most "
             "others hear. For a GPU, or for features that do not fit in main memory; changes no result."
