@@ -110,6 +110,6 @@ def test_a_generated_graph(tmp_path: Path, encoder: str) -> None:
 
 
 @pytest.mark.realdata
-def test_cora(tmp_path: Path) -> None:
-    rgrl("ingest", "--npz", Path(os.environ["RGRL_DATA_DIR"]) / "cora.npz", tmp_path / "whole")
+def test_cora(tmp_path: Path, real_data: Path) -> None:
+    rgrl("ingest", "--npz", real_data / "cora.npz", tmp_path / "whole")
     check_growth(tmp_path, Bundle(tmp_path / "whole"), np.arange(5, 2708, 400), "gcn")
