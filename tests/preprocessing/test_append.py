@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from killed_stage import killed_and_run_again
 
 from preprocessing.append import append
 from preprocessing.artifact import verify
@@ -343,21 +339,7 @@ def test_killed_it_goes_on_and_makes_the_same_bytes(tmp_path: Path, moment: str)
     spec.write_text(
         json.dumps({"bundle": str(tmp_path / "old-bundle"), "out": str(tmp_path / "out"), "settings": settings})
     )
-    scratch = tmp_path / ".out.partial" / "scratch"
-    sign = {
-        "ids": "*/ids/journal.json",
-        "counted": "*/features-counted.json",
-        "arcs": "*/arcs/journal.json",
-        "rows": "*/arcs/rows.json",
-    }[moment]
-    process = subprocess.Popen([sys.executable, "-c", STAGE, str(spec)], stderr=subprocess.DEVNULL)
-    while not list(scratch.glob(sign)) and process.poll() is None:
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert not (tmp_path / "out").exists()
-    done = subprocess.run([sys.executable, "-c", STAGE, str(spec)], capture_output=True, text=True, env=os.environ)
-    assert done.returncode == 0, done.stderr
+    killed_and_run_again(STAGE, spec, tmp_path / "out", moment)
     assert files(tmp_path / "out") == files(expected.path)
     assert not (tmp_path / ".out.partial").exists()
 

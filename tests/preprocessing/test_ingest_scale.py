@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from killed_stage import killed_and_run_again
 
 from preprocessing import ingest as module
 from preprocessing.bundle import Bundle
@@ -96,22 +92,7 @@ def test_a_real_kill_at_any_step_then_the_same_command(tmp_path: Path, tables: d
     out = tmp_path / "bundle"
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps({"out": str(out), "settings": {"source": tables}}))
-    scratch = tmp_path / ".bundle.partial" / "scratch"
-    sign = {
-        "ids": "*/ids/journal.json",
-        "checked": "*/features-checked.json",
-        "arcs": "*/arcs/journal.json",
-        "rows": "*/arcs/rows.json",
-        "written": "*/features-written.json",
-    }[moment]
-    process = subprocess.Popen([sys.executable, "-c", STAGE, str(spec)], stderr=subprocess.DEVNULL)
-    while not list(scratch.glob(sign)) and process.poll() is None:
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert not out.exists()
-    done = subprocess.run([sys.executable, "-c", STAGE, str(spec)], capture_output=True, text=True, env=os.environ)
-    assert done.returncode == 0, done.stderr
+    killed_and_run_again(STAGE, spec, out, moment)
     assert files(out) == whole
     assert not (tmp_path / ".bundle.partial").exists()
 
