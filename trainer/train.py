@@ -30,7 +30,7 @@ from trainer.query_order import locality_order
 from trainer.relations import view_topologies
 from trainer.sampler import edge_weights
 from trainer.sampler_backends import new_sampler
-from trainer.settings import TrainSettings, check_extras, resolve_preset
+from trainer.settings import TrainSettings, check_extras, check_fits, resolve_preset
 from trainer.transfer import TrainedOn, check_transfer
 
 __all__ = ["TrainSpec", "train"]
@@ -152,37 +152,7 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
             edge_weights(topology)
     if settings.uses_anchors:
         bundle.ppr(settings.anchors.num_local)
-    if settings.augment.half_hop > 0 and settings.batch.mode_for(bundle.num_nodes) == "mini":
-        raise UsageError(
-            "Half-Hop needs the whole graph in one batch",
-            given=f"augment.half_hop = {settings.augment.half_hop} in mini-batches, for {bundle.num_nodes} nodes",
-            remedy="augment.half_hop = 0, or batch.mode = full",
-            pointer="/settings/augment/half_hop",
-        )
-    if settings.optimizer.accumulate > 1 and settings.batch.mode_for(bundle.num_nodes) == "full":
-        raise UsageError(
-            "a full batch is all there is to an epoch: nothing can be accumulated",
-            given=f"optimizer.accumulate = {settings.optimizer.accumulate} for {bundle.num_nodes} nodes in full batch",
-            remedy="optimizer.accumulate = 1, or batch.mode = mini",
-            pointer="/settings/optimizer/accumulate",
-        )
-    if settings.optimizer.accumulate > bundle.num_nodes:
-        raise UsageError(
-            "more batches are to be accumulated than there are nodes",
-            given=f"optimizer.accumulate = {settings.optimizer.accumulate} for {bundle.num_nodes} nodes",
-            expected=f"at most {bundle.num_nodes}, as every batch has a query",
-            remedy="lower optimizer.accumulate",
-            pointer="/settings/optimizer/accumulate",
-        )
-    for name, unusual in (("batch/order", settings.batch.order == "near"), ("anchors/bank", settings.has_bank)):
-        if unusual and settings.batch.mode_for(bundle.num_nodes) == "full":
-            option = name.replace("/", ".")
-            raise UsageError(
-                f"{option} is for mini-batches",
-                given=f"{option} for {bundle.num_nodes} nodes in full batch",
-                remedy=f"batch.mode = mini, or leave {option} out",
-                pointer=f"/settings/{name}",
-            )
+    check_fits(settings, bundle.num_nodes, "/settings")
     if settings.uses_anchors and settings.anchors.num_global >= bundle.num_nodes:
         emitter.warning(
             "anchors_are_all_nodes",
@@ -243,7 +213,7 @@ def _ended(progress: checkpoint.Progress, epochs: int) -> bool:
 
 def _training_info(bundle: Bundle, settings: TrainSettings, final: Path, identity: str) -> dict[str, Any]:
     progress = checkpoint.progress_of(final)
-    mode = settings.batch.mode_for(bundle.num_nodes)
+    mode = settings.batch.mode
     return {
         "epochs": progress.epoch,
         "steps": progress.steps,

@@ -81,21 +81,21 @@ def _train(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """Two views, forward and backward online and forward on the target: seven passes of products and SpMM an epoch."""
     settings = TrainSettings.model_validate(spec).for_graph(size.nodes)
     widths, run, full = settings.encoder.layers, settings.run, settings.batch.mode == "full"
-    held = size.nodes if full else spec["batch"]["size"] * 100
+    held = size.nodes if full else settings.batch.size * 100
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
     spmm = size.arcs * sum(widths)
-    comparisons = size.nodes * _compared(spec, size.nodes if full else spec["batch"]["size"]) * dim
+    comparisons = size.nodes * _compared(settings, size.nodes if full else settings.batch.size) * dim
     epochs: float = settings.epochs
     if run.max_steps is not None:
         queries = size.nodes if full else settings.batch.size * max(run.num_workers, 1)
         epochs = min(epochs, run.max_steps * settings.optimizer.accumulate * queries / size.nodes)
     operations = epochs * 2 * (7 * (products + spmm) + 6 * comparisons)
-    activations = 4 * held * (12 * sum(widths) + 2 * spec["encoder"]["predictor_hidden"])
-    similarities = 8 * held * spec["anchors"]["num_global"] if spec["objective"] == "rgrl" else 0
+    activations = 4 * held * (12 * sum(widths) + 2 * settings.encoder.predictor_hidden)
+    similarities = 8 * held * settings.anchors.num_global if settings.uses_anchors else 0
     memory, disk = size.bytes + activations + similarities, 9 * size.nodes * dim
     # A bank is float16 of two views; two checkpoints have a copy each.
     bank = 4 * size.nodes * dim
-    match spec["anchors"]["bank"]:
+    match settings.anchors.bank:
         case "device":
             memory, disk = memory + bank, disk + 2 * bank
         case "disk":
@@ -103,11 +103,11 @@ def _train(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     return memory, disk, operations / (FLOPS_PER_CORE * cores)
 
 
-def _compared(spec: dict[str, Any], queries: int) -> int:
+def _compared(settings: TrainSettings, queries: int) -> int:
     """How many nodes each of a step's queries is compared with."""
-    match spec["objective"]:
+    match settings.objective:
         case "rgrl":
-            return int(spec["anchors"]["num_global"] + spec["anchors"]["num_local"])
+            return settings.anchors.num_global + settings.anchors.num_local
         case "grace" | "gca":
             return 2 * queries
         case _:

@@ -12,7 +12,7 @@ from service.errors import ConflictError
 from service.jobs.schemas import EvaluateJob, IndexJob, IngestJob, JobRequest, PipelineJob, PreprocessJob, TrainJob
 from service.machine import machine
 from service.store import Graph
-from trainer.settings import RunSettings, TrainSettings, check_extras
+from trainer.settings import TrainSettings, check_extras, check_fits
 
 __all__ = ["check_feasible"]
 
@@ -28,10 +28,10 @@ def check_feasible(request: JobRequest, graph: Graph) -> None:
         case TrainJob():
             _check_ready(graph)
             _check_ppr(graph, request.train)
-            _check_run(request.train.run)
+            _check_train(request.train, graph)
         case PipelineJob():
             _check_shards(request.preprocess)
-            _check_run(request.train.run)
+            _check_train(request.train, graph)
         case EvaluateJob() | IndexJob():
             return
 
@@ -82,7 +82,10 @@ def _check_shards(preprocess: PreprocessSettings) -> None:
         )
 
 
-def _check_run(run: RunSettings) -> None:
+def _check_train(train: TrainSettings, graph: Graph) -> None:
+    if graph.counts is not None:
+        check_fits(train, graph.counts["nodes"], "/train")
+    run = train.run
     check_extras(run, "/train/run")
     have = machine()
     if run.device == "cuda" and have.gpus < max(run.num_workers, 1):

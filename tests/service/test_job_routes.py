@@ -192,6 +192,27 @@ def test_a_dry_run_tells_and_does_nothing(client: TestClient, graph: str) -> Non
     assert known_jobs() == before
 
 
+@pytest.mark.parametrize(
+    ("train", "pointer"),
+    [
+        ({"optimizer": {"warmup_epochs": 400}}, "/train/optimizer/warmup_epochs"),
+        ({"batch": {"order": "near"}}, "/train/batch/order"),
+        ({"anchors": {"bank": "disk"}}, "/train/anchors/bank"),
+        ({"optimizer": {"accumulate": 2}}, "/train/optimizer/accumulate"),
+        ({"optimizer": {"accumulate": 5}, "batch": {"mode": "mini"}}, "/train/optimizer/accumulate"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_settings_that_do_not_suit_the_graphs_size_are_refused(
+    client: TestClient, graph: str, train: dict[str, Any], pointer: str, dry_run: bool
+) -> None:
+    """Four nodes: one batch, 400 epochs."""
+    body = {"kind": "pipeline", "graph": graph, "train": train}
+    answer = client.post("/v1/jobs", params={"dry_run": dry_run}, json=body)
+    assert answer.status_code == 422
+    assert [error["pointer"] for error in answer.json()["errors"]] == [pointer]
+
+
 def test_a_dry_run_of_an_unknown_size_says_so(client: TestClient, folder: Path) -> None:
     body = {"kind": "pipeline", "graph": add_graph(client, folder)}
     plan = client.post("/v1/jobs", params={"dry_run": True}, json=body).json()

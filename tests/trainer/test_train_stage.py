@@ -182,7 +182,7 @@ def test_an_objective_without_anchors_reads_no_ppr_rows(bundle: Bundle, tmp_path
 def test_half_hop_is_refused_where_the_graph_is_too_large_for_a_full_batch(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.settings.training.FULL_BATCH_NODES", 39)
+    monkeypatch.setattr("trainer.settings.running.FULL_BATCH_NODES", 39)
     spec = spec_for(bundle, tmp_path, augment={"half_hop": 0.5}, batch={"mode": "auto"})
     with pytest.raises(UsageError, match="Half-Hop") as error:
         run(spec)

@@ -8,21 +8,12 @@ from __future__ import annotations
 from trainer.settings.embed import EmbedSettings
 from trainer.settings.evaluation import EvaluateSettings, LinkSettings
 from trainer.settings.extras import check_extras
+from trainer.settings.fitting import check_fits
+from trainer.settings.inputs import AugmentSettings, EncoderSettings, FeatureSettings
 from trainer.settings.presets import PRESETS, overlay, resolve_preset
+from trainer.settings.running import BatchSettings, RunSettings, StopSettings
 from trainer.settings.samplers import SAMPLER_SOURCES, SamplerKind
-from trainer.settings.training import (
-    AnchorSettings,
-    AugmentSettings,
-    BatchSettings,
-    EncoderSettings,
-    FeatureSettings,
-    LossSettings,
-    OptimizerSettings,
-    RunSettings,
-    StopSettings,
-    TrainSettings,
-    ViewKind,
-)
+from trainer.settings.training import AnchorSettings, LossSettings, OptimizerSettings, TrainSettings, ViewKind
 
 __all__ = [
     "PRESETS",
@@ -43,6 +34,7 @@ __all__ = [
     "TrainSettings",
     "ViewKind",
     "check_extras",
+    "check_fits",
     "overlay",
     "resolve_preset",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from preprocessing.errors import ResourceError
-from trainer.settings.training import RunSettings
+from trainer.settings.running import RunSettings
 
 __all__ = ["check_extras"]
 
