@@ -24,6 +24,7 @@ __all__ = [
     "ConflictError",
     "ForbiddenError",
     "LimitError",
+    "NotAcceptableError",
     "NotFoundError",
     "PreconditionError",
     "Problem",
@@ -38,6 +39,12 @@ class NotFoundError(RgrlError):
     """There is nothing by that id or name."""
 
     code = "not_found"
+
+
+class NotAcceptableError(RgrlError):
+    """The answer comes in none of the media types that ``Accept`` names."""
+
+    code = "not_acceptable"
 
 
 class ConflictError(RgrlError):
@@ -112,6 +119,7 @@ _STATUS: Mapping[type[RgrlError], int] = {
     UnauthorizedError: 401,
     ForbiddenError: 403,
     NotFoundError: 404,
+    NotAcceptableError: 406,
     ConflictError: 409,
     ArtifactError: 409,
     PreconditionError: 412,

@@ -46,6 +46,11 @@ class ServiceSettings(BaseSettings):
     max_lookup_ids_arrow: int = Field(100_000, ge=1)
     max_k: int = Field(1000, ge=1)
     max_queries: int = Field(256, ge=1)
+    max_embed_nodes: int = Field(1000, ge=1, description="New nodes that one call embeds.")
+    max_embed_edges: int = Field(
+        200_000, ge=1, description="Edges that one call reads around its new nodes, their own among them."
+    )
+    max_exports: int = Field(8, ge=1, description="Exports of whole sets at a time; past them 429.")
     max_searches: int = Field(
         default_factory=lambda: os.cpu_count() or 1, ge=1, description="Neighbour searches at a time; others wait."
     )

@@ -11,7 +11,19 @@ from fastapi import FastAPI
 from preprocessing.artifact import code_version
 from service.api.auth import READ, KeyRing, check_exposure, open_without_keys
 from service.api.middleware import BodyLimit, RequestContext
-from service.api.routes import aliases, embeddings, graphs, health, info, job_history, jobs, keys, page
+from service.api.routes import (
+    aliases,
+    embeddings,
+    export,
+    graphs,
+    health,
+    info,
+    job_history,
+    jobs,
+    keys,
+    new_nodes,
+    page,
+)
 from service.errors import Problem, install_error_handlers
 from service.jobs.plan import Planner, plan_job
 from service.jobs.scheduler import Scheduler
@@ -75,10 +87,11 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     app.state.scheduler = scheduler
     app.state.keys = KeyRing(store, open_without_keys=open_without_keys(settings))
     app.state.searches = Turns(settings.max_searches, settings.search_wait_s)
+    app.state.exports = Turns(settings.max_exports, 0.0, "exports", "max_exports", "go on by cursor in a moment")
     app.state.embeddings = EmbeddingSets(store, settings.open_embeddings)
     app.include_router(health.router)
     app.include_router(page.router)
-    for part in (info, graphs, jobs, job_history, embeddings, aliases, keys):
+    for part in (info, graphs, jobs, job_history, embeddings, export, new_nodes, aliases, keys):
         app.include_router(part.router, dependencies=[READ])
     install_error_handlers(app)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)

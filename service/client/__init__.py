@@ -14,17 +14,22 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from service.client.models import Alias, Embedding, Event, Graph, Job, Lookup, Neighbor, Neighbors, PairScore
+from service.client.export import exported
+from service.client.models import Alias, Embedded, Embedding, Event, Graph, Job, Lookup, Neighbor, Neighbors, PairScore
 from service.client.transport import ApiError, ServerBusyError, Transport, UnreachableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "Alias",
     "ApiError",
     "Client",
+    "Embedded",
     "Embedding",
     "Event",
     "Graph",
@@ -224,6 +229,32 @@ class Client:
         """Cosine of pairs of nodes."""
         answer = self._json("POST", f"/v1/embeddings/{ref}/scores", {"pairs": [list(pair) for pair in pairs]})
         return [PairScore.model_validate(item) for item in answer["items"]]
+
+    def embed(self, ref: str, nodes: Sequence[dict[str, Any]], edges: Sequence[dict[str, Any]] = ()) -> Embedded:
+        """Vectors of nodes that the graph has not, by the set's encoder; nothing is added to graph or set.
+
+        A node is ``{"id": …, "features": […]}`` (or ``{"columns": […], "values": […]}``), an edge
+        ``{"source": …, "target": …}`` between two of them, or one of them and a node of the graph.
+        """
+        import pyarrow as pa
+
+        response = self._transport.request(
+            "POST",
+            f"/v1/embeddings/{ref}/embed",
+            json={"nodes": list(nodes), "edges": list(edges)},
+            headers={"Accept": "application/vnd.apache.arrow.stream"},
+        )
+        table = pa.ipc.open_stream(response.content).read_all().combine_chunks()
+        column = table["vector"].chunk(0)
+        vectors = column.values.to_numpy().reshape(-1, column.type.list_size)
+        return Embedded(table.schema.metadata[b"embedding"].decode(), table["id"].to_pylist(), vectors)
+
+    def export(self, ref: str, *, shard: str = "0/1", cursor: str | None = None) -> Iterator[pa.RecordBatch]:
+        """Every row of an embedding set, or of shard ``i/n``, as Arrow batches of ``id`` and ``vector``.
+
+        A stream that breaks off is gone on with where it was; ``UnreachableError`` once the server stays away.
+        """
+        return exported(self._transport, ref, shard, cursor)
 
     def aliases(self) -> list[Alias]:
         """Every alias, by name."""

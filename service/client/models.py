@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Alias", "Embedding", "Event", "Graph", "Job", "Lookup", "Neighbor", "Neighbors", "PairScore"]
+__all__ = ["Alias", "Embedded", "Embedding", "Event", "Graph", "Job", "Lookup", "Neighbor", "Neighbors", "PairScore"]
 
 
 class _Answer(BaseModel):
@@ -125,3 +125,12 @@ class Lookup:
     embedding: str
     vectors: npt.NDArray[np.float32]
     found: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """vectors [n, D] float32 of new nodes in the order asked for, their ids, and the set whose encoder made them."""
+
+    embedding: str
+    ids: list[str]
+    vectors: npt.NDArray[np.float32]

@@ -188,6 +188,19 @@ class Transport:
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
 
+    @contextmanager
+    def stream(self, path: str, params: dict[str, Any], accept: str) -> Iterator[httpx2.Response]:
+        """An answer that is read as it comes; ``UnreachableError`` when it breaks off."""
+        wanted = {name: value for name, value in params.items() if value is not None}
+        try:
+            with self._http.stream("GET", path, params=wanted, headers={"Accept": accept}) as response:
+                if response.is_error:
+                    response.read()
+                    raise _error(response)
+                yield response
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+
     def _unreachable(self, error: Exception) -> UnreachableError:
         return UnreachableError(
             f"the server does not answer ({error})",
