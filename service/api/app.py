@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from preprocessing.artifact import code_version
 from service.api.auth import READ, KeyRing, check_exposure, open_without_keys
 from service.api.middleware import BodyLimit, RequestContext
-from service.api.routes import aliases, embeddings, graphs, health, info, job_history, jobs, keys, page
+from service.api.routes import aliases, embeddings, graphs, health, info, job_history, jobs, keys, page, registered_sets
 from service.errors import Problem, install_error_handlers
 from service.jobs.plan import Planner, plan_job
 from service.jobs.scheduler import Scheduler
@@ -78,7 +78,7 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     app.state.embeddings = EmbeddingSets(store, settings.open_embeddings)
     app.include_router(health.router)
     app.include_router(page.router)
-    for part in (info, graphs, jobs, job_history, embeddings, aliases, keys):
+    for part in (info, graphs, jobs, job_history, registered_sets, embeddings, aliases, keys):
         app.include_router(part.router, dependencies=[READ])
     install_error_handlers(app)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)

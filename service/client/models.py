@@ -72,6 +72,7 @@ class Embedding(_Answer):
     """An embedding set; ``report`` is what evaluate found, ``index`` the index and its measured recall."""
 
     id: str
+    name: str | None = None
     graph: str
     job: str | None
     state: str
