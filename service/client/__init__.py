@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 NodeId = str | int
-JobKind = Literal["ingest", "preprocess", "train", "evaluate", "index", "pipeline"]
+JobKind = Literal["ingest", "append", "preprocess", "train", "embed", "evaluate", "index", "pipeline"]
 
 LOOKUP_IDS = 100_000
 NEIGHBOR_QUERIES = 256

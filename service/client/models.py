@@ -42,6 +42,8 @@ class Job(_Answer):
     attempt: int
     graph: str | None
     embedding: str | None
+    encoder: str | None = None
+    new_graph: str | None = None
     alias: str | None
     progress: dict[str, Any] | None
     health: dict[str, Any] | None = None
