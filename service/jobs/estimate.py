@@ -22,6 +22,8 @@ FLOPS_PER_CORE = 5e9
 PPR_ROWS_PER_CORE = 5e3
 INGEST_BYTES_PER_S = 5e7
 BYTES_OF_A_STAGE = 300e6
+# Imports; of what is small there is little else.
+START_S, TORCH_START_S = 1.5, 4.0
 PROBE_STEP_FLOPS = 6.0
 NO_COUNTS = "the graph is not ingested yet, so its size is unknown"
 
@@ -85,7 +87,7 @@ def _append(size: _Size, spec: dict[str, Any], _dim: int, _cores: int) -> _Cost:
     source = spec["source"]
     tables = [source["edges"], source["nodes"], *source["relations"].values()]
     total = size.bytes + sum(_table_bytes(Path(table)) for table in tables if table is not None)
-    return min(float(spec["memory"]), BYTES_OF_A_STAGE + 2 * total), 2 * total, 1 + total / INGEST_BYTES_PER_S
+    return min(float(spec["memory"]), BYTES_OF_A_STAGE + 2 * total), 2 * total, START_S + total / INGEST_BYTES_PER_S
 
 
 def _table_bytes(path: Path) -> int:
@@ -100,7 +102,8 @@ def _embed(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
     disk = size.nodes * (4 * max(widths) + 9 * dim)
     operations = 2 * (products + size.arcs * sum(widths))
-    return BYTES_OF_A_STAGE + size.bytes + 4 * size.nodes * max(widths), disk, operations / (FLOPS_PER_CORE * cores)
+    memory = BYTES_OF_A_STAGE + size.bytes + 4 * size.nodes * max(widths)
+    return memory, disk, TORCH_START_S + operations / (FLOPS_PER_CORE * cores)
 
 
 def _preprocess(size: _Size, spec: dict[str, Any], _dim: int, cores: int) -> _Cost:
