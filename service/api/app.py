@@ -23,6 +23,7 @@ from service.api.routes import (
     keys,
     new_nodes,
     page,
+    registered_sets,
 )
 from service.errors import Problem, install_error_handlers
 from service.jobs.plan import Planner, plan_job
@@ -91,7 +92,7 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     app.state.embeddings = EmbeddingSets(store, settings.open_embeddings)
     app.include_router(health.router)
     app.include_router(page.router)
-    for part in (info, graphs, jobs, job_history, embeddings, export, new_nodes, aliases, keys):
+    for part in (info, graphs, jobs, job_history, registered_sets, embeddings, export, new_nodes, aliases, keys):
         app.include_router(part.router, dependencies=[READ])
     install_error_handlers(app)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)

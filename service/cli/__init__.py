@@ -8,6 +8,7 @@ import typer
 
 from preprocessing.errors import RgrlError
 from service.cli.embedding_stages import embed, evaluate, export, index, train
+from service.cli.embeddings import app as embeddings
 from service.cli.graph_stages import induce, preprocess, split_edges
 from service.cli.graph_tables import append, generate, ingest
 from service.cli.jobs import app as jobs
@@ -33,6 +34,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(jobs, name="jobs")
+app.add_typer(embeddings, name="embeddings")
 app.add_typer(keys, name="keys")
 
 

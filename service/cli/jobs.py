@@ -27,8 +27,10 @@ class Kind(StrEnum):
     """What a job does."""
 
     INGEST = "ingest"
+    APPEND = "append"
     PREPROCESS = "preprocess"
     TRAIN = "train"
+    EMBED = "embed"
     EVALUATE = "evaluate"
     INDEX = "index"
     PIPELINE = "pipeline"
@@ -38,9 +40,13 @@ class Kind(StrEnum):
 def submit(
     kind: Annotated[Kind, typer.Argument(help="pipeline: ingest to index in one job.")],
     graph: Annotated[str | None, typer.Option(help="A graph's id, or a path or PyG name to register first.")] = None,
-    embedding: Annotated[str | None, typer.Option(help="Embedding set or alias, to evaluate or index.")] = None,
+    embedding: Annotated[
+        str | None, typer.Option(help="Embedding set or alias, to evaluate, to index, or to embed by.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="Published training settings, as cora or photo.")] = None,
-    alias: Annotated[str | None, typer.Option(help="Point this name at a pipeline's result.")] = None,
+    alias: Annotated[
+        str | None, typer.Option(help="Point this name at the embeddings that a pipeline or embed makes.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; repeatable.")] = None,
     set_: Set = None,

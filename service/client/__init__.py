@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 NodeId = str | int
-JobKind = Literal["ingest", "preprocess", "train", "evaluate", "index", "pipeline"]
+JobKind = Literal["ingest", "append", "preprocess", "train", "embed", "evaluate", "index", "pipeline"]
 
 LOOKUP_IDS = 100_000
 NEIGHBOR_QUERIES = 256
@@ -168,6 +168,15 @@ class Client:
     def embeddings(self, graph: str | None = None) -> Iterator[Embedding]:
         """Embedding sets, newest first."""
         return (Embedding.model_validate(item) for item in self._pages("/v1/embeddings", {"graph": graph}))
+
+    def register_embedding(self, path: str, graph: str, name: str | None = None) -> Embedding:
+        """Register a set made on the command line, on the graph whose bundle it embeds; ``path`` is the server's.
+
+        Once more brings its report and index up to date.
+        """
+        return Embedding.model_validate(
+            self._json("POST", "/v1/embeddings", {"path": path, "graph": graph, "name": name})
+        )
 
     def embedding(self, ref: str) -> Embedding:
         """One embedding set, by id or alias."""

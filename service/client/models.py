@@ -42,6 +42,8 @@ class Job(_Answer):
     attempt: int
     graph: str | None
     embedding: str | None
+    encoder: str | None = None
+    new_graph: str | None = None
     alias: str | None
     progress: dict[str, Any] | None
     health: dict[str, Any] | None = None
@@ -72,6 +74,7 @@ class Embedding(_Answer):
     """An embedding set; ``report`` is what evaluate found, ``index`` the index and its measured recall."""
 
     id: str
+    name: str | None = None
     graph: str
     job: str | None
     state: str

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from preprocessing.errors import InputError
 from service.errors import ForbiddenError
 
-__all__ = ["under_roots", "under_roots_or_uris"]
+__all__ = ["no_way_out", "under_roots", "under_roots_or_uris"]
 
 _REMEDY = "move the data under a data root, or start the server with RGRL_DATA_ROOTS naming its folder"
 
@@ -55,11 +55,21 @@ def under_roots(text: str, roots: Sequence[Path], pointer: str, *, must_exist: b
     if must_exist and not present:
         raise InputError("there is nothing at this path", expected="an existing path", pointer=pointer)
     path = (present or inside)[0]
-    if path.is_dir() and not all(_within(entry.resolve(), roots) for entry in path.iterdir()):
+    if path.is_dir():
+        _check_links(path.iterdir(), roots, pointer)
+    return path
+
+
+def no_way_out(path: Path, roots: Sequence[Path], pointer: str) -> None:
+    """``ForbiddenError`` when a link anywhere below the folder ``path`` leads out of every root."""
+    _check_links(path.rglob("*"), roots, pointer)
+
+
+def _check_links(entries: Iterable[Path], roots: Sequence[Path], pointer: str) -> None:
+    if not all(_within(entry.resolve(), roots) for entry in entries):
         raise ForbiddenError(
             "the folder holds a link that leads out of the data roots", remedy=_REMEDY, pointer=pointer
         )
-    return path
 
 
 def _candidates(text: str, roots: Sequence[Path], pointer: str) -> Iterator[Path]:

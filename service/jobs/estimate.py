@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from service.machine import machine
@@ -19,6 +20,10 @@ __all__ = ["Estimate", "estimate"]
 
 FLOPS_PER_CORE = 5e9
 PPR_ROWS_PER_CORE = 5e3
+INGEST_BYTES_PER_S = 5e7
+BYTES_OF_A_STAGE = 300e6
+# Imports; of what is small there is little else.
+START_S, TORCH_START_S = 1.5, 4.0
 PROBE_STEP_FLOPS = 6.0
 NO_COUNTS = "the graph is not ingested yet, so its size is unknown"
 
@@ -51,8 +56,13 @@ class _Size:
         return 8 * self.nodes + 4 * self.arcs + 8 * self.values
 
 
-def estimate(stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int | None) -> Estimate:
-    """Add up the stages of a job on ``graph``; ``dim`` is the width of the embedding set it is about."""
+def estimate(
+    stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int | None, layers: list[int] | None = None
+) -> Estimate:
+    """Add up the stages of a job on ``graph``; ``dim`` is the width of the embedding set it is about.
+
+    ``layers`` are the widths of the encoder that it embeds by.
+    """
     if graph.counts is None:
         return Estimate(None, None, None, NO_COUNTS)
     features = graph.features or {}
@@ -60,6 +70,8 @@ def estimate(stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int
     nodes = graph.counts["nodes"]
     size = _Size(nodes, graph.counts["arcs"], columns, nodes * columns * float(features.get("density") or 1.0))
     dim = int(spec["train"]["encoder"]["layers"][-1]) if "train" in spec else dim or 0
+    if layers is not None:
+        spec = spec | {"embed": spec["embed"] | {"layers": layers}}
     cores = machine().cores
     parts = [_STAGES[stage](size, spec.get(stage, {}), dim, cores) for stage in stages if stage in _STAGES]
     return Estimate(
@@ -68,6 +80,30 @@ def estimate(stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int
         round(sum(seconds for _, _, seconds in parts), 1),
         f"{nodes} nodes, {size.arcs} arcs, {columns} feature columns; {cores} cores of {FLOPS_PER_CORE:.0e} flop/s",
     )
+
+
+def _append(size: _Size, spec: dict[str, Any], _dim: int, _cores: int) -> _Cost:
+    """Old and new are written twice, sorted in between, within the memory that the settings allow."""
+    source = spec["source"]
+    tables = [source["edges"], source["nodes"], *source["relations"].values()]
+    total = size.bytes + sum(_table_bytes(Path(table)) for table in tables if table is not None)
+    return min(float(spec["memory"]), BYTES_OF_A_STAGE + 2 * total), 2 * total, START_S + total / INGEST_BYTES_PER_S
+
+
+def _table_bytes(path: Path) -> int:
+    """Of a table or a folder of its parts, three times what is packed; 0 where it is not of this machine."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size * (1 if file.suffix == ".csv" else 3) for file in files)
+
+
+def _embed(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
+    """One pass of products and SpMM; a layer's rows are on disk, and the vectors there twice."""
+    widths = spec["layers"]
+    products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
+    disk = size.nodes * (4 * max(widths) + 9 * dim)
+    operations = 2 * (products + size.arcs * sum(widths))
+    memory = BYTES_OF_A_STAGE + size.bytes + 4 * size.nodes * max(widths)
+    return memory, disk, TORCH_START_S + operations / (FLOPS_PER_CORE * cores)
 
 
 def _preprocess(size: _Size, spec: dict[str, Any], _dim: int, cores: int) -> _Cost:
@@ -129,4 +165,11 @@ def _index(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     return 2 * disk, disk, (2 * weighed * dim * size.nodes + queries) / (FLOPS_PER_CORE * cores)
 
 
-_STAGES = {"preprocess": _preprocess, "train": _train, "evaluate": _evaluate, "index": _index}
+_STAGES = {
+    "append": _append,
+    "embed": _embed,
+    "preprocess": _preprocess,
+    "train": _train,
+    "evaluate": _evaluate,
+    "index": _index,
+}

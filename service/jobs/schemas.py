@@ -8,14 +8,16 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from preprocessing.errors import UsageError
-from preprocessing.settings import PreprocessSettings
+from preprocessing.settings import AppendSettings, PreprocessSettings, PreviousSettings
 from service.jobs.plan import STAGES
 from service.schemas import AliasName, Answer, Labels, Name, Request
 from service.search.index_settings import IndexSettings
 from service.store import JobStatus
-from trainer.settings import EvaluateSettings, TrainSettings, resolve_preset
+from trainer.settings import EmbedSettings, EvaluateSettings, TrainSettings, resolve_preset
 
 __all__ = [
+    "AppendJob",
+    "EmbedJob",
     "EvaluateJob",
     "IndexJob",
     "IngestJob",
@@ -28,7 +30,7 @@ __all__ = [
     "TrainJob",
 ]
 
-JobKind = Literal["ingest", "preprocess", "train", "evaluate", "index", "pipeline"]
+JobKind = Literal["ingest", "append", "preprocess", "train", "embed", "evaluate", "index", "pipeline"]
 
 
 def _lay_preset_under(document: Any) -> Any:
@@ -60,7 +62,7 @@ class _Job(Request):
     @property
     def spec(self) -> dict[str, Any]:
         """The settings of every stage of the job."""
-        return self.model_dump(mode="json", include=set(STAGES))
+        return self.model_dump(mode="json", include={*STAGES, "previous"})
 
 
 class IngestJob(_Job):
@@ -70,12 +72,41 @@ class IngestJob(_Job):
     graph: str
 
 
+class AppendJob(_Job):
+    """Tables of new nodes and edges to a new graph of old and new together; the old one stays as it is.
+
+    The new graph is called as the job is, or as the old one. The job's `new_graph` tells its id once it is there.
+    """
+
+    kind: Literal["append"]
+    graph: str
+    append: AppendSettings
+
+
+class PreviousGraph(Request):
+    """The graph as it was before a change: its PPR rows are kept where they can have moved little."""
+
+    graph: str
+    tolerance: float = Field(
+        PreviousSettings.model_fields["tolerance"].default,
+        ge=0,
+        le=1,
+        description=PreviousSettings.model_fields["tolerance"].description,
+    )
+
+
 class PreprocessJob(_Job):
     """PPR rows and degree weights of a graph."""
 
     kind: Literal["preprocess"]
     graph: str
     preprocess: PreprocessSettings = PreprocessSettings()
+    previous: PreviousGraph | None = None
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The settings of the stage, and the graph before if there is one."""
+        return _without_nulls(super().spec, "previous")
 
 
 class TrainJob(_Job):
@@ -84,6 +115,26 @@ class TrainJob(_Job):
     kind: Literal["train"]
     graph: str
     train: Train = TrainSettings()
+
+
+class EmbedJob(_Job):
+    """Embed the nodes of a graph by the encoder of an embedding set, without training.
+
+    The graph is another of the same features and relations, or the same one grown. The new set is indexed where
+    `index` is given; `alias` is pointed at it in the end.
+    """
+
+    kind: Literal["embed"]
+    embedding: str = Field(description="The embedding set, or its alias, whose encoder is used.")
+    graph: str
+    embed: EmbedSettings = EmbedSettings()
+    index: IndexSettings | None = None
+    alias: AliasName | None = None
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The settings of its stages."""
+        return _without_nulls(super().spec, "index")
 
 
 class EvaluateJob(_Job):
@@ -136,8 +187,13 @@ class PipelineJob(_Job):
 
 
 JobRequest = Annotated[
-    IngestJob | PreprocessJob | TrainJob | EvaluateJob | IndexJob | PipelineJob, Field(discriminator="kind")
+    IngestJob | AppendJob | PreprocessJob | TrainJob | EmbedJob | EvaluateJob | IndexJob | PipelineJob,
+    Field(discriminator="kind"),
 ]
+
+
+def _without_nulls(spec: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in spec.items() if key != name or value is not None}
 
 
 class JobPatch(Request):
@@ -193,6 +249,8 @@ class TransitionAnswer(Answer):
 class JobAnswer(Answer):
     """A job. ``spec`` holds the settings as resolved; ``embedding`` is set once training has made one.
 
+    ``encoder`` is the embedding set whose encoder an embed job uses, ``new_graph`` what an append job has made.
+
     ``health`` is null until training has reported, and stays as it was at its end; ``silent_since`` is set while a
     running job has reported nothing for longer than the server's ``silent_after_s``.
     """
@@ -206,6 +264,8 @@ class JobAnswer(Answer):
     attempt: int
     graph: str
     embedding: str | None
+    encoder: str | None
+    new_graph: str | None
     alias: str | None
     spec: dict[str, Any]
     progress: Progress | None

@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from service.schemas import Answer, Request
+from service.schemas import Answer, Name, Request
 from service.search.neighbors import Strategy
 from service.search.queries import Exclude, NeighborQuery, NodeId, Search
 
 __all__ = [
+    "EmbeddingIn",
     "EmbeddingOut",
     "LookupEntry",
     "LookupIn",
@@ -27,10 +28,22 @@ __all__ = [
 ]
 
 
+class EmbeddingIn(Request):
+    """An embedding set made on the command line, which stays where it is."""
+
+    path: str = Field(description="The set, under a data root.")
+    graph: str = Field(description="The graph whose bundle the set embeds.")
+    name: Name | None = None
+
+
 class EmbeddingOut(Answer):
-    """An embedding set; ``report`` is what evaluate found, ``index`` the kind of index and its measured recall."""
+    """An embedding set; ``report`` is what evaluate found, ``index`` the kind of index and its measured recall.
+
+    ``job`` is null for a set that was made on the command line and registered.
+    """
 
     id: str
+    name: str | None
     graph: str
     job: str | None
     state: str

@@ -38,6 +38,7 @@ class NewJob:
     embedding: str | None
     alias: str | None
     spec: dict[str, Any]
+    encoder: str | None = None
     idempotency_key: str | None = None
     request_hash: str | None = None
 
@@ -193,8 +194,11 @@ def _insert(connection: Connection, new: NewJob, max_queued: int) -> Job:
     if waiting >= max_queued:
         raise BusyError(f"{waiting} jobs wait already", expected=f"at most {max_queued}", remedy="submit again later")
     find_graph(connection, new.graph)
-    if new.embedding is not None:
-        find_embedding(connection, new.embedding)
+    for embedding in (new.embedding, new.encoder):
+        if embedding is not None:
+            find_embedding(connection, embedding)
+    if (previous := new.spec.get("previous")) is not None:
+        find_graph(connection, previous["graph"])
     identity, moment = new_id("job"), now()
     connection.execute(
         jobs.insert().values(

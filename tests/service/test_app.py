@@ -313,4 +313,4 @@ def test_the_committed_openapi_is_the_running_ones() -> None:
     text = document()
     assert (ROOT / "docs" / "openapi.json").read_text() == text, "python -m service.api.openapi > docs/openapi.json"
     operations = [(m, p) for p, item in json.loads(text)["paths"].items() for m in item]
-    assert len(operations) == 35
+    assert len(operations) == 36

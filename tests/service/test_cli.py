@@ -19,11 +19,12 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from embedding_fixtures import add_set, write_set
+from embedding_fixtures import add_set, write_bundle, write_set
 from service_harness import Server, settings_in
 
 from service.cli import main
 from service.cli.doctor import examine
+from service.client import Client
 from service.jobs import stages
 from service.store import Store
 
@@ -301,6 +302,7 @@ def test_a_stage_does_not_outlive_a_command_that_is_killed(
     script.write_text(SLOW_STAGE)
     command = f"""
 import sys
+from service.client import Client
 from service.jobs import stages
 stages.stage_command = lambda stage: [sys.executable, {str(script)!r}, stage]
 stages.run_stage("index", {{}}, lambda event: print(event["event"], flush=True))
@@ -403,6 +405,25 @@ def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embed
     assert (code, [answer["returned"] for answer in answers]) == (0, [2, 2])
     code, out, _ = remote("neighbors", embedding, 3, "-k", 2)
     assert (code, answers[0]["results"][0]["id"] in out, "exact_no_index" in out) == (0, True, True)
+
+
+def test_a_set_made_here_is_registered_and_listed(
+    server: Server, remote: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    data = server.settings.data_roots[0]
+    content = write_bundle(data / "ring", 30, [(0, 1), (1, 2)])
+    path = write_set(data / "set", np.ones((30, 3), np.float32), content=content)
+    with Client(str(server.client.base_url)) as client:
+        graph = client.register_graph(bundle="ring").id
+    code, out, _ = remote("embeddings", "register", path, "--graph", graph, "--name", "mine", "--json")
+    made = json.loads(out)
+    assert (code, made["name"], made["path"]) == (0, "mine", str(path))
+    code, out, _ = remote("embeddings", "list", "--graph", graph, "--json")
+    assert (code, json.loads(out)) == (0, [made])
+    (row,) = [line for line in remote("embeddings", "list")[1].splitlines() if made["id"] in line]
+    assert "mine" in row
+    code, _, err = remote("embeddings", "register", tmp_path, "--graph", graph)
+    assert (code, "data root" in err) == (1, True)
 
 
 def test_a_server_that_is_not_there_is_an_error_with_a_remedy(

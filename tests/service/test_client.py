@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from embedding_fixtures import add_set, write_set
+from embedding_fixtures import add_set, write_bundle, write_set
 from service_harness import Server, settings_in, wait_for
 
 from preprocessing.errors import UsageError
@@ -74,6 +74,19 @@ def test_a_job_from_submit_to_end(client: Client, server: Server) -> None:
     assert list(client.events(job.id, after=events[-2].id)) == events[-1:]
     assert next(client.jobs(status="succeeded", kind="pipeline")).id == job.id
     assert isinstance(client.logs(job.id, 5), list)
+
+
+def test_a_set_of_the_command_line_is_registered(
+    client: Client, server: Server, embedding: tuple[str, np.ndarray]
+) -> None:
+    data, vectors = server.settings.data_roots[0], embedding[1]
+    content = write_bundle(data / "bundle", len(vectors), [(0, 1)])
+    path = write_set(data / "set", vectors, content=content)
+    graph_id = client.register_graph(bundle="bundle").id
+    made = client.register_embedding(str(path), graph_id, name="mine")
+    assert (made.name, made.graph, made.job) == ("mine", graph_id, None)
+    assert client.register_embedding("set", graph_id).id == made.id
+    assert np.array_equal(client.lookup(made.id, [5]).vectors[0], vectors[5])
 
 
 def test_the_same_key_submits_once(client: Client, server: Server) -> None:

@@ -106,8 +106,9 @@ def test_a_store_of_the_first_version_is_brought_to_this_one(tmp_path: Path) -> 
     store = Store(settings)
     job = new_job(store, new_graph(store))
     with store.writing() as connection:
-        for column in ("health", "silent_since"):
+        for column in ("health", "silent_since", "encoder", "new_graph"):
             connection.exec_driver_sql(f"ALTER TABLE jobs DROP COLUMN {column}")
+        connection.exec_driver_sql("ALTER TABLE embeddings DROP COLUMN name")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
     store.close()
     store = Store(settings)

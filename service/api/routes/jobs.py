@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Query, Response, status
@@ -14,11 +15,25 @@ from preprocessing.artifact import fingerprint
 from preprocessing.errors import UsageError
 from service.api.auth import WRITE
 from service.api.dependencies import SchedulerDep, SettingsDep, StoreDep
+from service.graphs.schemas import held_source
+from service.jobs.encoder import layer_widths
 from service.jobs.estimate import estimate
 from service.jobs.feasibility import check_feasible
 from service.jobs.plan import stages_of
-from service.jobs.schemas import EvaluateJob, IndexJob, JobAnswer, JobKind, JobPatch, JobRequest, PipelineJob
+from service.jobs.schemas import (
+    AppendJob,
+    EmbedJob,
+    EvaluateJob,
+    IndexJob,
+    JobAnswer,
+    JobKind,
+    JobPatch,
+    JobRequest,
+    PipelineJob,
+    PreprocessJob,
+)
 from service.schemas import Answer, Items
+from service.settings import ServiceSettings
 from service.store import Embedding, Graph, Job, JobStatus, NewJob, Store
 from service.store.pages import MAX_LIMIT
 
@@ -66,17 +81,21 @@ def submit_job(
         earlier = store.submitted_job(idempotency_key, digest)
         if earlier is not None:
             return _replay(earlier, response)
-    graph, embedding = _subject(request, store)
-    check_feasible(request, graph)
+    graph, embedding, previous = _subject(request, store)
+    request = _held(request, settings)
+    check_feasible(request, graph, embedding, previous)
     if dry_run:
         return JSONResponse(_dry_run(request, graph, embedding).model_dump(mode="json"))
+    encoder = embedding if isinstance(request, EmbedJob) else None
+    about = None if encoder is not None else embedding
     new = NewJob(
         kind=request.kind,
         name=request.name,
         labels=request.labels,
         graph=graph.id,
-        embedding=None if embedding is None else embedding.id,
-        alias=request.alias if isinstance(request, PipelineJob) else None,
+        embedding=None if about is None else about.id,
+        encoder=None if encoder is None else encoder.id,
+        alias=request.alias if isinstance(request, PipelineJob | EmbedJob) else None,
         spec=request.spec,
         idempotency_key=idempotency_key,
         request_hash=digest,
@@ -156,18 +175,33 @@ def cancel_job(id: str, response: Response, store: StoreDep, scheduler: Schedule
     return job
 
 
-def _subject(request: JobRequest, store: Store) -> tuple[Graph, Embedding | None]:
-    """The graph a job is about, and the embedding set if it is about one."""
-    if isinstance(request, EvaluateJob | IndexJob):
-        embedding = store.embedding(request.embedding)
-        return store.graph(embedding.graph), embedding
-    return store.graph(request.graph), None
+def _subject(request: JobRequest, store: Store) -> tuple[Graph, Embedding | None, Graph | None]:
+    """The graph a job is about, the embedding set it is about or embeds by, and the graph before a change."""
+    match request:
+        case EvaluateJob() | IndexJob():
+            embedding = store.embedding(request.embedding)
+            return store.graph(embedding.graph), embedding, None
+        case EmbedJob():
+            return store.graph(request.graph), store.embedding(request.embedding), None
+        case PreprocessJob(previous=before) if before is not None:
+            return store.graph(request.graph), None, store.graph(before.graph)
+        case _:
+            return store.graph(request.graph), None, None
+
+
+def _held(request: JobRequest, settings: ServiceSettings) -> JobRequest:
+    """The same, with the paths of tables real and under the data roots."""
+    if not isinstance(request, AppendJob):
+        return request
+    source = held_source(request.append.source, settings.data_roots, settings.data_uris, "/append/source")
+    return request.model_copy(update={"append": request.append.model_copy(update={"source": source})})
 
 
 def _dry_run(request: JobRequest, graph: Graph, embedding: Embedding | None) -> DryRunAnswer:
-    stages = stages_of(request.kind, graph)
+    stages = stages_of(request.kind, graph, request.spec)
     dim = None if embedding is None else embedding.counts["dim"]
-    figures = estimate(stages, request.spec, graph, dim)
+    layers = layer_widths(Path(embedding.path)) if embedding is not None and isinstance(request, EmbedJob) else None
+    figures = estimate(stages, request.spec, graph, dim, layers)
     return DryRunAnswer(stages=stages, spec=request.spec, estimate=EstimateAnswer(**asdict(figures)))
 
 
