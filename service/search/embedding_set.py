@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from preprocessing.array_types import Int64Array, IntArray
 from preprocessing.artifact import read_manifest
@@ -84,7 +85,7 @@ class EmbeddingSet:
                 self._space = self._open_space()
             return self._space
 
-    def lookup(self, ids: Sequence[int | str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+    def lookup(self, ids: Sequence[int | str] | pa.Array) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
         """Vectors [n, D] in the order of ``ids`` and which were found [n]; the others' vectors are zero."""
         rows = self.ids.rows(ids)
         found = rows >= 0
