@@ -6,7 +6,9 @@ search and opening a map of 10^8 ids costs nothing. Ids 0..N−1 are their own r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,13 +86,23 @@ class IdMap:
         return self._string_rows(_as_bytes(ids))
 
     def row(self, external_id: int | str) -> int | None:
-        """Row of one id, or None."""
-        row = int(self.rows([external_id])[0])
-        return None if row < 0 else row
+        """Row of one id, or None: what ``rows`` says, without its arrays."""
+        if self._integers is None:
+            wanted: Any = str(external_id).encode("utf-8", "surrogatepass")
+            row = bisect_left(range(self._size), wanted, key=self._text)
+            return row if row < self._size and self._text(row) == wanted else None
+        wanted = _integer(external_id)
+        if wanted is None or self.identity:
+            return wanted if wanted is not None and 0 <= wanted < self._size else None
+        row = int(self._integers.searchsorted(wanted))
+        return row if row < self._size and self._integers[row] == wanted else None
 
     def external(self, rows: npt.NDArray[Any] | Sequence[int]) -> list[str]:
         """External ids of rows, as strings."""
-        return [str(value) for value in self.column(rows).to_pylist()]
+        if self._integers is not None:
+            return list(map(str, self._integers[np.asarray(rows, dtype=np.int64)].tolist()))
+        names: list[str] = self.column(rows).to_pylist()
+        return names
 
     def column(self, rows: npt.NDArray[Any] | Sequence[int] | None = None) -> pa.Array:
         """Ids of rows (default: all, without a copy) as an Arrow array, ``int64`` or ``large_string``."""
@@ -101,6 +113,14 @@ class IdMap:
         if self._integers is not None:
             return pa.array(self._integers[wanted])
         return everything.take(pa.array(wanted))
+
+    @cached_property
+    def _text(self) -> Callable[[int], bytes]:
+        """The bytes of a string id by its row."""
+        _, starts, data = self._strings.buffers()
+        ends = np.frombuffer(starts, dtype=np.int64)[self._strings.offset :]
+        everything = memoryview(data or b"")
+        return lambda row: bytes(everything[ends[row] : ends[row + 1]])
 
     def _integer_rows(self, wanted: Int64Array, valid: npt.NDArray[np.bool_]) -> Int64Array:
         assert self._integers is not None

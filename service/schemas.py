@@ -8,16 +8,20 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, model_validator
 
-__all__ = ["AliasName", "Answer", "Items", "Labels", "Name", "Request"]
+__all__ = ["AliasName", "Answer", "Items", "Labels", "Name", "Request", "RequestPart"]
 
 Item = TypeVar("Item")
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 
-class Request(BaseModel):
-    """Base of request bodies: an unknown field is an error, and so is a number that is not finite."""
+class RequestPart(BaseModel):
+    """Base of what stands inside a ``Request``: an unknown field is an error, and so is a number that is not finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Request(RequestPart):
+    """Base of request bodies. Their texts are looked at once, here, with those of every part."""
 
     @model_validator(mode="before")
     @classmethod

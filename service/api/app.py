@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from preprocessing.artifact import code_version
 from service.api.auth import READ, KeyRing, check_exposure, open_without_keys
+from service.api.direct import DirectVectors
 from service.api.middleware import BodyLimit, RequestContext
 from service.api.routes import (
     aliases,
@@ -95,6 +96,8 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     for part in (info, graphs, jobs, job_history, registered_sets, embeddings, export, new_nodes, aliases, keys):
         app.include_router(part.router, dependencies=[READ])
     install_error_handlers(app)
+    one_vector = next(route for route in embeddings.router.routes if getattr(route, "name", "") == "get_vector")
+    app.add_middleware(DirectVectors, sets=app.state.embeddings, keys=app.state.keys, metrics=metrics, route=one_vector)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
     app.add_middleware(RequestContext, metrics=metrics)
     return app

@@ -37,23 +37,38 @@ class KeyRing:
         self._keys: list[ApiKey] = []
         self._read_at = float("-inf")
 
-    async def find(self, token: str | None) -> ApiKey | None:
-        """The key of ``token``; None when no key is needed; ``UnauthorizedError`` otherwise."""
-        if time.monotonic() - self._read_at > REFRESH_S:
-            self._keys = await run_in_threadpool(self._store.list_keys, live=True)
-            self._read_at = time.monotonic()
-        if not self._keys and self._open_without_keys:
-            return None
-        digest = hash_token(token or "")
+    @property
+    def fresh(self) -> bool:
+        """Whether the keys at hand were read lately enough to decide by."""
+        return time.monotonic() - self._read_at <= REFRESH_S
+
+    @property
+    def needed(self) -> bool:
+        """Whether a request needs a key, by the keys at hand."""
+        return bool(self._keys) or not self._open_without_keys
+
+    def match(self, token: str) -> ApiKey | None:
+        """The live key of ``token``, by the keys at hand."""
+        digest = hash_token(token)
         # Every key is compared, each in constant time: the answer's time tells nothing about any of them.
         matches = [key for key in self._keys if hmac.compare_digest(key.hash, digest)]
-        if not matches:
+        return matches[0] if matches else None
+
+    async def find(self, token: str | None) -> ApiKey | None:
+        """The key of ``token``; None when no key is needed; ``UnauthorizedError`` otherwise."""
+        if not self.fresh:
+            self._keys = await run_in_threadpool(self._store.list_keys, live=True)
+            self._read_at = time.monotonic()
+        if not self.needed:
+            return None
+        key = self.match(token or "")
+        if key is None:
             raise UnauthorizedError(
                 "this server needs a live API key",
                 expected="Authorization: Bearer <key>",
                 remedy="ask its operator for one (rgrl keys create)",
             )
-        return matches[0]
+        return key
 
 
 class _Needs:

@@ -5,6 +5,7 @@ Everything is memory-mapped and opened when first needed; a set may be read from
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from preprocessing.array_types import Int64Array
+from preprocessing.array_types import Int64Array, IntArray
 from preprocessing.artifact import read_manifest
 from preprocessing.bundle import Bundle, Topology
 from preprocessing.errors import ArtifactError
 from preprocessing.ids import IdMap
 from service.search.knn_index import KNN_INDEX, KnnIndex
 from service.search.neighbors import Space
+from service.search.sorted_rows import contains
 
 if TYPE_CHECKING:
     from service.search.new_nodes import NewNodeEncoder
@@ -58,7 +61,8 @@ class EmbeddingSet:
         """``bundle`` is the graph's; without it ``connected`` cannot be told. ``ArtifactError`` if there is no set."""
         self.path = path
         self.manifest = read_manifest(path, EMBEDDING_SET)
-        self.vectors = open_vectors(path, self.manifest)
+        # A plain view of the mapped file: indexing a memmap costs more.
+        self.vectors = open_vectors(path, self.manifest).view(np.ndarray)
         self.ids = IdMap.open(path)
         self._bundle = bundle
         self._lock = threading.Lock()
@@ -83,7 +87,7 @@ class EmbeddingSet:
                 self._space = self._open_space()
             return self._space
 
-    def lookup(self, ids: Sequence[int | str]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+    def lookup(self, ids: Sequence[int | str] | pa.Array) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
         """Vectors [n, D] in the order of ``ids`` and which were found [n]; the others' vectors are zero."""
         rows = self.ids.rows(ids)
         found = rows >= 0
@@ -91,23 +95,29 @@ class EmbeddingSet:
         vectors[found] = self.vectors[rows[found]]
         return vectors, found
 
-    def neighbors_of(self, rows: Int64Array) -> Int64Array:
+    def vector(self, node: int | str) -> npt.NDArray[Any] | None:
+        """The vector [D] of one node, or None; a view of the file."""
+        row = self.ids.row(node)
+        return None if row is None else self.vectors[row]
+
+    def neighbors_of(self, rows: Int64Array) -> IntArray:
         """Rows that share an edge with any of ``rows``, ascending and distinct.
 
         ``ArtifactError`` if the graph's bundle is gone or is no longer the one the set was trained on.
         """
         topology = self._symmetric()
-        lists = [topology.neighbors(int(row)) for row in rows]
-        return np.unique(np.concatenate(lists)).astype(np.int64) if lists else np.empty(0, np.int64)
+        lists = [topology.neighbors(row) for row in rows.tolist()]
+        if len(lists) == 1:
+            # As it lies in the file: a hub's neighbours are not copied.
+            return lists[0]
+        return np.unique(np.concatenate(lists)) if lists else np.empty(0, np.int64)
 
     def connected(self, one: Int64Array, other: Int64Array) -> npt.NDArray[np.bool_]:
         """Whether ``one[i]`` and ``other[i]`` share an edge, [n]; errors as ``neighbors_of``."""
         topology = self._symmetric()
         answer = np.zeros(len(one), dtype=np.bool_)
-        for pair, (left, right) in enumerate(zip(one.tolist(), other.tolist(), strict=True)):
-            row = topology.neighbors(left)
-            position = int(np.searchsorted(row, right))
-            answer[pair] = position < len(row) and row[position] == right
+        for pair, (left, right) in enumerate(zip(one.tolist(), other[:, None], strict=True)):
+            answer[pair] = contains(topology.neighbors(left), right)[0]
         return answer
 
     def new_nodes(self) -> NewNodeEncoder:
@@ -130,7 +140,9 @@ class EmbeddingSet:
     def _symmetric(self) -> Topology:
         with self._lock:
             if self._topology is None:
-                self._topology = self._open_bundle().symmetric
+                stored = self._open_bundle().symmetric
+                # Plain views of the mapped files: slicing a memmap costs five times as much.
+                self._topology = Topology(stored.indptr.view(np.ndarray), stored.indices.view(np.ndarray))
             return self._topology
 
     def _open_bundle(self) -> Bundle:
@@ -150,48 +162,106 @@ class EmbeddingSet:
 
 
 @dataclass(frozen=True)
+class _Ref:
+    """What an id or alias means, as of one generation of the store."""
+
+    identity: str
+    path: Path
+    bundle: Path
+    manifests: tuple[str, str]
+
+
+@dataclass(frozen=True)
 class _Open:
     version: tuple[int, ...]
     embeddings: EmbeddingSet
 
 
 class EmbeddingSets:
-    """The sets held open, least recently used out first; a set that was indexed again is opened anew."""
+    """The sets held open, least recently used out first; a set that was indexed again is opened anew.
+
+    References are resolved by the store once, and again after any write that could change what they mean.
+    """
 
     def __init__(self, store: Store, capacity: int = 8) -> None:
         """``store`` resolves ids and aliases."""
         self._store = store
         self._capacity = capacity
+        self._generation = -1
+        self._refs: dict[str, _Ref] = {}
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._lock = threading.Lock()
+        # Opening reads files; it is apart so that nobody who only asks what is open waits for it.
+        self._opening = threading.Lock()
 
-    def get(self, ref: str) -> tuple[str, EmbeddingSet]:
-        """Id and open set of an id or alias; the store's ``NotFoundError``, or ``ArtifactError``."""
-        row = self._store.embedding(ref)
-        version = _version(Path(row.path))
+    def get(self, ref: str, *, search: bool = False) -> tuple[str, EmbeddingSet]:
+        """Id and open set of an id or alias, with ``search`` its index too.
+
+        The store's ``NotFoundError``, or ``ArtifactError`` for a set that cannot be opened.
+        """
+        while True:
+            generation = self._store.generation
+            try:
+                identity, embeddings = self.held(ref) or self._open_anew(self._resolve(ref, generation))
+                if search:
+                    embeddings.space()
+            except ArtifactError:
+                # Deleted while it was being opened: the alias names another by now, or the store says that it is gone.
+                if self._store.generation == generation:
+                    raise
+            else:
+                return identity, embeddings
+
+    def held(self, ref: str) -> tuple[str, EmbeddingSet] | None:
+        """What ``get`` would answer, where that is known in memory; it waits for nothing."""
+        generation = self._store.generation
         with self._lock:
-            held = self._open.get(row.id)
-            if held is None or held.version != version:
-                bundle = Path(self._store.graph(row.graph).bundle)
-                held = _Open(version, EmbeddingSet(Path(row.path), bundle))
-                self._open[row.id] = held
-            self._open.move_to_end(row.id)
-            while len(self._open) > self._capacity:
-                self._open.popitem(last=False)
-            return row.id, held.embeddings
+            known = self._refs.get(ref) if self._generation == generation else None
+            held = None if known is None else self._open.get(known.identity)
+            if known is None or held is None or held.version != _version(known.manifests):
+                return None
+            self._open.move_to_end(known.identity)
+            return known.identity, held.embeddings
 
     def forget(self, embedding_id: str) -> None:
         """Let go of a set, as before its files are deleted; readers that hold it finish."""
         with self._lock:
             self._open.pop(embedding_id, None)
 
+    def _resolve(self, ref: str, generation: int) -> _Ref:
+        row = self._store.embedding(ref)
+        path = Path(row.path)
+        manifests = (str(path / "manifest.json"), str(path / "index" / "manifest.json"))
+        known = _Ref(row.id, path, Path(self._store.graph(row.graph).bundle), manifests)
+        with self._lock:
+            if self._generation < generation:
+                self._refs, self._generation = {}, generation
+            # What was read before the latest change serves this one request alone.
+            if self._generation == generation:
+                self._refs[ref] = known
+        return known
 
-def _version(path: Path) -> tuple[int, ...]:
+    def _open_anew(self, ref: _Ref) -> tuple[str, EmbeddingSet]:
+        with self._opening:
+            version = _version(ref.manifests)
+            with self._lock:
+                held = self._open.get(ref.identity)
+            if held is None or held.version != version:
+                held = _Open(version, EmbeddingSet(ref.path, ref.bundle))
+            with self._lock:
+                self._open[ref.identity] = held
+                self._open.move_to_end(ref.identity)
+                while len(self._open) > self._capacity:
+                    self._open.popitem(last=False)
+        return ref.identity, held.embeddings
+
+
+def _version(manifests: tuple[str, str]) -> tuple[int, ...]:
     """Changes whenever the set or its index is replaced."""
     stamps = []
-    for file in (path / "manifest.json", path / "index" / "manifest.json"):
+    for file in manifests:
         try:
-            stat = file.stat()
+            stat = os.stat(file)  # noqa: PTH116 - asked for every request, and twice as fast as a Path's
         except OSError:
             stamps += [0, 0]
         else:

@@ -39,15 +39,14 @@ class Ranking:
 _NOTHING = Ranking(np.empty(0, np.int64), np.empty(0, np.float64))
 
 
-def unit(vector: FloatArray) -> Float64Array:
-    """``vector`` [D] scaled to length 1, in float64; a zero vector stays zero."""
-    wide = np.asarray(vector, dtype=np.float64)
-    largest = np.abs(wide).max(initial=0.0)
-    if largest == 0:
-        return wide
-    scaled = wide / largest
-    direction: Float64Array = scaled / np.sqrt(np.square(scaled).sum())
-    return direction
+def unit(vectors: FloatArray) -> Float64Array:
+    """``vectors`` [..., D] scaled to length 1, in float64; a zero vector stays zero."""
+    wide = np.asarray(vectors, dtype=np.float64)
+    # By the largest number first, so that no square overflows or vanishes.
+    largest = np.abs(wide).max(axis=-1, keepdims=True, initial=0.0)
+    directions: Float64Array = np.divide(wide, largest, out=np.zeros_like(wide), where=largest > 0)
+    lengths = np.sqrt(np.square(directions).sum(axis=-1, keepdims=True))
+    return np.divide(directions, lengths, out=directions, where=lengths > 0)
 
 
 def inverse_norms(vectors: FloatArray) -> Float32Array:

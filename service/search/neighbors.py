@@ -18,6 +18,7 @@ from preprocessing.array_types import Float32Array, Float64Array, Int64Array
 from service.search.exact import Ranking, inverse_norms, rank, scan
 from service.search.index_settings import IndexKind
 from service.search.knn_index import KnnIndex
+from service.search.sorted_rows import contains
 
 __all__ = ["FETCH_LIMIT", "Neighbors", "Space", "Strategy", "nearest"]
 
@@ -100,7 +101,7 @@ def _by_index(
         if fetch > min(FETCH_LIMIT, nodes):
             continue
         for query, found in zip(group, index.search(queries[group], fetch, effort), strict=True):
-            kept = np.setdiff1d(found[found >= 0], excluded[query], assume_unique=True)
+            kept = found[(found >= 0) & ~contains(excluded[query], found)]
             if len(kept) >= min(k, nodes - len(excluded[query])):
                 ranking = rank(space.vectors, kept, queries[query], k)
                 answers[query] = _answer(ranking, k, "hnsw" if index.kind == "hnsw" else "ivf")

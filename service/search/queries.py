@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from pydantic import Field, StrictInt, StrictStr, model_validator
 
-from preprocessing.array_types import Int64Array
+from preprocessing.array_types import Float64Array, Int64Array, IntArray
 from preprocessing.errors import ArtifactError, InputError
-from service.schemas import Request
+from service.schemas import RequestPart
 from service.search.embedding_set import EmbeddingSet
 from service.search.exact import pair_cosines, unit
 from service.search.index_settings import MAX_EFFORT
 from service.search.neighbors import Neighbors, nearest
+from service.search.sorted_rows import contains
 
 __all__ = ["Exclude", "NeighborQuery", "NodeId", "PairScore", "QueryAnswer", "Search", "find_neighbors", "score_pairs"]
 
@@ -26,14 +29,14 @@ __all__ = ["Exclude", "NeighborQuery", "NodeId", "PairScore", "QueryAnswer", "Se
 NodeId = StrictStr | StrictInt
 
 
-class WeightedId(Request):
+class WeightedId(RequestPart):
     """A node and its share in a query."""
 
     id: NodeId
     weight: float = 1.0
 
 
-class NeighborQuery(Request):
+class NeighborQuery(RequestPart):
     """Exactly one of: a node's ``id``, a ``vector``, or several nodes (``ids``) with weights."""
 
     id: NodeId | None = None
@@ -42,12 +45,12 @@ class NeighborQuery(Request):
 
     @model_validator(mode="after")
     def _one_kind(self) -> NeighborQuery:
-        if sum(part is not None for part in (self.id, self.vector, self.ids)) != 1:
+        if (self.id is None) + (self.vector is None) + (self.ids is None) != 2:
             raise ValueError("a query has exactly one of: id, vector, ids")
         return self
 
 
-class Exclude(Request):
+class Exclude(RequestPart):
     """Nodes that no answer may hold."""
 
     self_: bool = Field(True, alias="self", description="The nodes a query is made of.")
@@ -55,7 +58,7 @@ class Exclude(Request):
     ids: list[NodeId] = Field([], max_length=10_000)
 
 
-class Search(Request):
+class Search(RequestPart):
     """How hard to look."""
 
     exact: bool = Field(False, description="Scan every vector, whatever index there is.")
@@ -82,35 +85,36 @@ class PairScore:
 
 @dataclass(frozen=True)
 class _Resolved:
-    vector: npt.NDArray[np.float64]
-    rows: Int64Array
+    """Queries as directions [Q, D] of length 1, and the rows each is made of, ascending (none for a bare vector)."""
+
+    directions: Float64Array
+    rows: list[Int64Array]
+
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 def find_neighbors(
-    embeddings: EmbeddingSet, queries: Sequence[NeighborQuery], k: int, exclude: Exclude, search: Search
+    embeddings: EmbeddingSet, queries: Sequence[NeighborQuery] | pa.Array, k: int, exclude: Exclude, search: Search
 ) -> list[QueryAnswer]:
-    """The ``k`` nearest nodes of every query.
+    """The ``k`` nearest nodes of every query; an Arrow column is one of ids, or of vectors (a fixed-size list).
 
     ``InputError`` with a pointer for an unknown id, a vector of another length, a query without direction, or
     ``exclude.connected`` for a bare vector; ``ArtifactError`` when ``exclude.connected`` needs a graph that is gone.
     """
-    resolved = [_resolve(embeddings, query, f"/queries/{number}") for number, query in enumerate(queries)]
+    resolved = _resolve_column(embeddings, queries) if isinstance(queries, pa.Array) else _resolve(embeddings, queries)
     if exclude.connected:
-        _require_nodes(queries)
-    named = embeddings.ids.rows(exclude.ids)
-    adjacent = _adjacency(embeddings, resolved, required=exclude.connected)
-    excluded = []
-    for query, edges in zip(resolved, adjacent, strict=True):
-        parts = [named[named >= 0]]
-        if exclude.self_:
-            parts.append(query.rows)
-        if exclude.connected and edges is not None:
-            parts.append(edges)
-        excluded.append(np.unique(np.concatenate(parts)))
-    vectors = np.stack([query.vector for query in resolved])
-    found = nearest(embeddings.space(), vectors, k, excluded, exact=search.exact, effort=search.effort)
+        _require_nodes(resolved.rows)
+    named = embeddings.ids.rows(exclude.ids) if exclude.ids else _NO_ROWS
+    named = np.unique(named[named >= 0])
+    adjacent = _adjacency(embeddings, resolved.rows, required=exclude.connected)
+    excluded = [
+        _union(named, rows if exclude.self_ else _NO_ROWS, edges if exclude.connected else None)
+        for rows, edges in zip(resolved.rows, adjacent, strict=True)
+    ]
+    found = nearest(embeddings.space(), resolved.directions, k, excluded, exact=search.exact, effort=search.effort)
     return [
-        QueryAnswer(neighbors, None if edges is None else np.isin(neighbors.rows, edges))
+        QueryAnswer(neighbors, None if edges is None else contains(edges, neighbors.rows))
         for neighbors, edges in zip(found, adjacent, strict=True)
     ]
 
@@ -129,58 +133,98 @@ def score_pairs(embeddings: EmbeddingSet, pairs: Sequence[tuple[NodeId, NodeId]]
     return [PairScore(score, edge) for score, edge in zip(scores, connected, strict=True)]
 
 
-def _resolve(embeddings: EmbeddingSet, query: NeighborQuery, pointer: str) -> _Resolved:
-    if query.vector is not None:
-        if len(query.vector) != embeddings.dim:
-            raise InputError(
-                "the vector has another length than the set's",
-                given=len(query.vector),
-                expected=f"{embeddings.dim} numbers",
-                pointer=f"{pointer}/vector",
-            )
-        total, rows, where = np.array(query.vector, dtype=np.float64), np.empty(0, np.int64), f"{pointer}/vector"
-    elif query.ids is not None:
-        rows = embeddings.ids.rows([part.id for part in query.ids])
-        if (rows < 0).any():
-            raise _unknown_id(f"{pointer}/ids/{int(np.argmax(rows < 0))}/id")
-        weights = np.array([part.weight for part in query.ids])
-        # Divided first so that no finite weights overflow; the length of the sum does not matter.
-        weights = weights / max(np.abs(weights).max(), np.finfo(np.float64).tiny)
-        total = weights @ np.stack([unit(embeddings.vectors[row]) for row in rows])
-        where = f"{pointer}/ids"
-    else:
-        assert query.id is not None
-        rows, where = embeddings.ids.rows([query.id]), f"{pointer}/id"
-        if rows[0] < 0:
-            raise _unknown_id(where)
-        total = embeddings.vectors[rows[0]]
-    direction = unit(total)
-    if not direction.any():
-        raise InputError(
-            "the query has no direction: its vector is zero", expected="a vector other than zero", pointer=where
-        )
-    return _Resolved(direction, np.unique(rows))
-
-
-def _require_nodes(queries: Sequence[NeighborQuery]) -> None:
+def _resolve(embeddings: EmbeddingSet, queries: Sequence[NeighborQuery]) -> _Resolved:
+    totals = np.empty((len(queries), embeddings.dim))
+    rows = [_NO_ROWS] * len(queries)
+    nodes = {number: query.id for number, query in enumerate(queries) if query.id is not None}
+    for number, row in zip(nodes, embeddings.ids.rows(list(nodes.values()))[:, None], strict=True):
+        if row[0] < 0:
+            raise _unknown_id(f"/queries/{number}/id")
+        rows[number] = row
+    if nodes:
+        totals[list(nodes)] = embeddings.vectors[np.concatenate([rows[number] for number in nodes])]
     for number, query in enumerate(queries):
         if query.vector is not None:
-            raise InputError(
-                "a bare vector is connected to nothing",
-                expected="queries by id or ids with exclude.connected",
-                remedy="name nodes, or leave exclude.connected out",
-                pointer=f"/queries/{number}/vector",
-            )
+            _check_length(embeddings, len(query.vector), f"/queries/{number}/vector")
+            totals[number] = query.vector
+        elif query.ids is not None:
+            parts = embeddings.ids.rows([part.id for part in query.ids])
+            if (parts < 0).any():
+                raise _unknown_id(f"/queries/{number}/ids/{int(np.argmax(parts < 0))}/id")
+            weights = np.array([part.weight for part in query.ids])
+            # Divided first so that no finite weights overflow; the length of the sum does not matter.
+            weights = weights / max(np.abs(weights).max(), np.finfo(np.float64).tiny)
+            totals[number] = weights @ unit(embeddings.vectors[parts])
+            rows[number] = np.unique(parts)
+
+    def where(number: int) -> str:
+        kind = next(name for name in ("id", "vector", "ids") if getattr(queries[number], name) is not None)
+        return f"/queries/{number}/{kind}"
+
+    return _Resolved(_directions(totals, where), rows)
 
 
-def _adjacency(embeddings: EmbeddingSet, queries: Sequence[_Resolved], *, required: bool) -> list[Int64Array | None]:
+def _resolve_column(embeddings: EmbeddingSet, queries: Any) -> _Resolved:
+    if pa.types.is_fixed_size_list(queries.type):
+        _check_length(embeddings, queries.type.list_size, "/vector")
+        vectors = queries.flatten().to_numpy(zero_copy_only=False).reshape(len(queries), -1)
+        return _Resolved(_directions(vectors, "/vector/{}".format), [_NO_ROWS] * len(queries))
+    rows = embeddings.ids.rows(queries)
+    if (rows < 0).any():
+        raise _unknown_id(f"/id/{int(np.argmax(rows < 0))}")
+    return _Resolved(_directions(embeddings.vectors[rows], "/id/{}".format), list(rows[:, None]))
+
+
+def _directions(totals: npt.NDArray[Any], where: Any) -> Float64Array:
+    """``totals`` [Q, D] at length 1; ``InputError`` at ``where(number)`` for one that is zero."""
+    directions = unit(totals)
+    lost = ~directions.any(axis=1)
+    if lost.any():
+        raise InputError(
+            "the query has no direction: its vector is zero",
+            expected="a vector other than zero",
+            pointer=where(int(np.argmax(lost))),
+        )
+    return directions
+
+
+def _check_length(embeddings: EmbeddingSet, given: int, pointer: str) -> None:
+    if given != embeddings.dim:
+        raise InputError(
+            "the vector has another length than the set's",
+            given=given,
+            expected=f"{embeddings.dim} numbers",
+            pointer=pointer,
+        )
+
+
+def _require_nodes(rows: Sequence[Int64Array]) -> None:
+    bare = next((number for number, parts in enumerate(rows) if not len(parts)), None)
+    if bare is not None:
+        raise InputError(
+            "a bare vector is connected to nothing",
+            expected="queries by id or ids with exclude.connected",
+            remedy="name nodes, or leave exclude.connected out",
+            pointer=f"/queries/{bare}/vector",
+        )
+
+
+def _adjacency(embeddings: EmbeddingSet, queries: Sequence[Int64Array], *, required: bool) -> list[IntArray | None]:
     """Rows adjacent to each query's nodes; None for a bare vector, or where the graph is not at hand."""
     try:
-        return [embeddings.neighbors_of(query.rows) if len(query.rows) else None for query in queries]
+        return [embeddings.neighbors_of(rows) if len(rows) else None for rows in queries]
     except ArtifactError:
         if required:
             raise
         return [None] * len(queries)
+
+
+def _union(named: Int64Array, own: Int64Array, edges: IntArray | None) -> Int64Array:
+    """Distinct rows of all three, ascending."""
+    if not len(named) and edges is None:
+        return own
+    parts: list[IntArray] = [named, own] if edges is None else [named, own, edges]
+    return np.unique(np.concatenate(parts)).astype(np.int64, copy=False)
 
 
 def _unknown_id(pointer: str) -> InputError:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import Field
+import pyarrow as pa
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
 from service.schemas import Answer, Name, Request
+from service.search.arrow_bodies import read_body
 from service.search.neighbors import Strategy
 from service.search.queries import Exclude, NeighborQuery, NodeId, Search
 
@@ -71,6 +75,22 @@ class LookupIn(Request):
     encoding: Literal["json", "base64"] = Field(
         "json", description="`base64`: each vector as the base64 of its little-endian float32 numbers."
     )
+    _column: pa.Array | None = PrivateAttr(None)
+
+    @property
+    def asked(self) -> Sequence[NodeId] | pa.Array:
+        """The ids, as they came: a list, or an Arrow column."""
+        return self.ids if self._column is None else self._column
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_arrow(cls, document: Any, validate: ModelWrapValidatorHandler[LookupIn]) -> LookupIn:
+        if not isinstance(document, bytes):
+            return validate(document)
+        # What is not JSON by its Content-Type comes as it was sent.
+        made = cls.model_construct(ids=[])
+        made._column = read_body(document, ("id",)).column
+        return made
 
 
 class LookupEntry(Answer):
@@ -96,6 +116,33 @@ class NeighborsIn(Request):
     k: int = Field(10, ge=1)
     exclude: Exclude = Exclude()
     search: Search = Search()
+    _column: pa.Array | None = PrivateAttr(None)
+
+    @property
+    def asked(self) -> Sequence[NeighborQuery] | pa.Array:
+        """The queries, as they came: a list, or an Arrow column of ids or vectors."""
+        return self.queries if self._column is None else self._column
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_arrow(cls, document: Any, validate: ModelWrapValidatorHandler[NeighborsIn]) -> NeighborsIn:
+        if not isinstance(document, bytes):
+            return validate(document)
+        body = read_body(document, ("id", "vector"))
+        made = validate(_shared_fields(body.metadata) | {"queries": [{"id": 0}]})
+        made._column = body.column
+        return made
+
+
+def _shared_fields(metadata: dict[bytes, bytes]) -> dict[str, Any]:
+    """What the schema's metadata says beside the queries, under ``request``: JSON, as the body has it without them."""
+    try:
+        fields = json.loads(metadata.get(b"request", b"{}"))
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict) or "queries" in fields:
+        raise ValueError("the metadata `request` has to be a JSON object: the request's fields without `queries`")
+    return fields
 
 
 class Neighbor(Answer):

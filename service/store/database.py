@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +13,7 @@ from typing import Any
 from alembic import command
 from alembic.config import Config
 from alembic.util.exc import CommandError
-from sqlalchemy import Connection, create_engine, event, make_url
+from sqlalchemy import Connection, UpdateBase, create_engine, event, make_url
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from preprocessing.errors import UsageError
@@ -21,6 +22,14 @@ __all__ = ["Database"]
 
 BUSY_TIMEOUT_MS = 10_000
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
+# What a reference to an embedding set is resolved by: a change of any of these is a new generation.
+SERVED = frozenset({"embeddings", "aliases", "graphs"})
+
+
+class _Transaction(threading.local):
+    """Whether the write that this thread is in has changed what is served."""
+
+    changed = False
 
 
 class Database:
@@ -37,6 +46,10 @@ class Database:
         if self._sqlite and parsed.database:
             Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
         self._engine = create_engine(parsed, json_serializer=partial(json.dumps, allow_nan=False))
+        self._generation = 0
+        self._counting = threading.Lock()
+        self._transaction = _Transaction()
+        event.listen(self._engine, "after_execute", self._note_change)
         if self._sqlite:
             event.listen(self._engine, "connect", _configure)
             event.listen(self._engine, "begin", _begin)
@@ -52,8 +65,28 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """One transaction, committed whole or not at all."""
-        with self._writer.begin() as connection:
-            yield connection
+        self._transaction.changed = False
+        try:
+            with self._writer.begin() as connection:
+                yield connection
+        finally:
+            # After the commit, and where it failed too: unconfirmed is not undone.
+            if self._transaction.changed:
+                with self._counting:
+                    self._generation += 1
+
+    @property
+    def generation(self) -> int:
+        """Grows after every commit that touched embedding sets, aliases or graphs.
+
+        What was read after asking for it holds as long as it stays the same: one server owns a home, so no other
+        process writes these rows.
+        """
+        return self._generation
+
+    def _note_change(self, _connection: Connection, statement: Any, *_: Any) -> None:
+        if isinstance(statement, UpdateBase) and getattr(statement.table, "name", None) in SERVED:
+            self._transaction.changed = True
 
     def close(self) -> None:
         """Close every connection."""

@@ -6,11 +6,9 @@ alias, and every answer names the set that gave it.
 
 from __future__ import annotations
 
-import base64
-import io
 import time
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,23 +16,21 @@ import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from service.api.answers import lookup_arrow, lookup_json, neighbors_arrow, neighbors_json
 from service.api.auth import WRITE
 from service.api.dependencies import MetricsDep, SettingsDep, StoreDep, TurnDep
 from service.errors import LimitError, NotFoundError
 from service.metrics import Metrics
 from service.schemas import Items
 from service.search.embedding_set import EmbeddingSet, EmbeddingSets
-from service.search.queries import NodeId, QueryAnswer, find_neighbors, score_pairs
+from service.search.queries import NodeId, find_neighbors, score_pairs
 from service.search.schemas import (
     EmbeddingOut,
-    LookupEntry,
     LookupIn,
     LookupOut,
-    Neighbor,
     NeighborsIn,
     NeighborsOut,
     PairOut,
-    QueryOut,
     ScoresIn,
     ScoresOut,
     VectorOut,
@@ -46,6 +42,9 @@ router = APIRouter(prefix="/v1/embeddings", tags=["embeddings"])
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_BATCH = 8192
+_ARROW: dict[str, Any] = {"content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}}}
+_ARROW_ANSWER: dict[int | str, dict[str, Any]] = {200: _ARROW}
+_ARROW_BODY = {"requestBody": _ARROW}
 
 
 def _sets(request: Request) -> EmbeddingSets:
@@ -87,17 +86,14 @@ def delete_embedding(ref: str, store: StoreDep, sets: SetsDep) -> None:
 def get_vector(ref: str, node: str, sets: SetsDep, metrics: MetricsDep) -> VectorOut:
     """The vector of one node."""
     identity, embeddings = sets.get(ref)
-    vectors, found = _look_up(embeddings, [node], metrics)
-    if not found[0]:
+    vector = embeddings.vector(node)
+    metrics.looked_up(int(vector is not None), int(vector is None))
+    if vector is None:
         raise NotFoundError("there is no node of this id in the embedding set", expected="an id of its graph")
-    return VectorOut(id=node, vector=vectors[0].tolist(), dim=embeddings.dim, embedding=identity)
+    return VectorOut(id=node, vector=vector.tolist(), dim=embeddings.dim, embedding=identity)
 
 
-@router.post(
-    "/{ref}/lookup",
-    response_model=LookupOut,
-    responses={200: {"content": {ARROW_STREAM: {"schema": {"type": "string", "format": "binary"}}}}},
-)
+@router.post("/{ref}/lookup", response_model=LookupOut, responses=_ARROW_ANSWER, openapi_extra=_ARROW_BODY)
 def lookup(
     ref: str,
     body: LookupIn,
@@ -106,41 +102,54 @@ def lookup(
     metrics: MetricsDep,
     accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
-    """Vectors of many nodes: JSON, or an Arrow stream (``id``, ``found``, ``vector``) by ``Accept``."""
-    arrow = ARROW_STREAM in accept
+    """Vectors of many nodes: JSON, or an Arrow stream (`id`, `found`, `vector`) by `Accept`.
+
+    The ids may come as an Arrow stream, too, with one column `id` of int64 or string.
+    """
+    asked, arrow = body.asked, ARROW_STREAM in accept
     _check_limit(
-        len(body.ids), settings.max_lookup_ids_arrow if arrow else settings.max_lookup_ids, "ids a lookup", "/ids"
+        len(asked), settings.max_lookup_ids_arrow if arrow else settings.max_lookup_ids, "ids a lookup", "/ids"
     )
     identity, embeddings = sets.get(ref)
-    if arrow:
-        return StreamingResponse(_arrow_stream(identity, embeddings, body.ids, metrics), media_type=ARROW_STREAM)
-    vectors, found = _look_up(embeddings, body.ids, metrics)
-    encoded = _base64(vectors) if body.encoding == "base64" else vectors.tolist()
-    items = [
-        LookupEntry.model_construct(id=str(node), found=hit, vector=vector if hit else None)
-        for node, hit, vector in zip(body.ids, found.tolist(), encoded, strict=True)
-    ]
-    # Built unchecked and serialised here: validating ten thousand vectors again would cost more than reading them.
-    answer = LookupOut.model_construct(embedding=identity, dim=embeddings.dim, items=items)
-    return Response(answer.model_dump_json(), media_type="application/json")
+    if not arrow:
+        vectors, found = _look_up(embeddings, asked, metrics)
+        names = _names(asked).to_pylist()
+        answer = lookup_json(identity, names, vectors, found, as_base64=body.encoding == "base64")
+        return Response(answer, media_type="application/json")
+    stream = lookup_arrow(identity, embeddings.dim, _parts(embeddings, asked, metrics))
+    if len(asked) <= ARROW_BATCH:
+        return Response(b"".join(stream), media_type=ARROW_STREAM)
+    return StreamingResponse(stream, media_type=ARROW_STREAM)
 
 
-@router.post("/{ref}/neighbors", response_model=NeighborsOut)
+@router.post("/{ref}/neighbors", response_model=NeighborsOut, responses=_ARROW_ANSWER, openapi_extra=_ARROW_BODY)
 def neighbors(
-    ref: str, body: NeighborsIn, sets: SetsDep, settings: SettingsDep, metrics: MetricsDep, turn: TurnDep
+    ref: str,
+    body: NeighborsIn,
+    sets: SetsDep,
+    settings: SettingsDep,
+    metrics: MetricsDep,
+    turn: TurnDep,
+    accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
-    """Nearest neighbours by cosine. ``exclude.connected`` leaves out whom the query's nodes share an edge with."""
+    """Nearest neighbours by cosine. `exclude.connected` leaves out whom the query's nodes share an edge with.
+
+    The queries may come as an Arrow stream with one column, `id` (int64 or string) or `vector` (fixed-size lists of
+    numbers), and the other fields as JSON in the schema's metadata `request`. By `Accept` the answer is one: `query`,
+    `rank`, `id`, `score`, `connected`, and in the metadata `answers` the rest of every query's answer as JSON.
+    """
+    asked = body.asked
     _check_limit(body.k, settings.max_k, "neighbours a query", "/k")
-    _check_limit(len(body.queries), settings.max_queries, "queries a call", "/queries")
-    identity, embeddings = sets.get(ref)
+    _check_limit(len(asked), settings.max_queries, "queries a call", "/queries")
+    identity, embeddings = sets.get(ref, search=True)
     with turn():
         began = time.perf_counter()
-        found = find_neighbors(embeddings, body.queries, body.k, body.exclude, body.search)
+        found = find_neighbors(embeddings, asked, body.k, body.exclude, body.search)
         metrics.searched((answer.neighbors.strategy for answer in found), time.perf_counter() - began)
-        # Built unchecked and serialised within the turn: a quarter of a million neighbours are memory, too.
-        answers = [_query_out(embeddings, answer) for answer in found]
-        answer = NeighborsOut.model_construct(embedding=identity, answers=answers)
-        return Response(answer.model_dump_json(), media_type="application/json")
+        # Serialised within the turn: a quarter of a million neighbours are memory, too.
+        if ARROW_STREAM in accept:
+            return Response(neighbors_arrow(identity, embeddings, found), media_type=ARROW_STREAM)
+        return Response(neighbors_json(identity, embeddings, found), media_type="application/json")
 
 
 @router.post("/{ref}/scores")
@@ -163,7 +172,7 @@ def _check_limit(given: int, limit: int, what: str, pointer: str) -> None:
 
 
 def _look_up(
-    embeddings: EmbeddingSet, ids: list[NodeId], metrics: Metrics
+    embeddings: EmbeddingSet, ids: Sequence[NodeId] | pa.Array, metrics: Metrics
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
     vectors, found = embeddings.lookup(ids)
     hits = int(np.count_nonzero(found))
@@ -171,49 +180,14 @@ def _look_up(
     return vectors, found
 
 
-def _query_out(embeddings: EmbeddingSet, answer: QueryAnswer) -> QueryOut:
-    found = answer.neighbors
-    names = embeddings.ids.external(found.rows)
-    edges = [None] * len(names) if answer.connected is None else answer.connected.tolist()
-    results = [
-        Neighbor.model_construct(id=name, score=score, connected=edge)
-        for name, score, edge in zip(names, found.scores.tolist(), edges, strict=True)
-    ]
-    return QueryOut.model_construct(
-        results=results,
-        returned=len(results),
-        exact=found.exact,
-        strategy=found.strategy,
-        complete=found.complete,
-    )
+def _parts(
+    embeddings: EmbeddingSet, ids: Sequence[NodeId] | pa.Array, metrics: Metrics
+) -> Iterator[tuple[pa.Array, npt.NDArray[np.float32], npt.NDArray[np.bool_]]]:
+    """A lookup a batch at a time: ids as text, vectors, and which were found."""
+    for start in range(0, len(ids), ARROW_BATCH):
+        part = ids[start : start + ARROW_BATCH]
+        yield _names(part), *_look_up(embeddings, part, metrics)
 
 
-def _base64(vectors: npt.NDArray[np.float32]) -> list[str]:
-    return [base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii") for vector in vectors]
-
-
-def _arrow_stream(identity: str, embeddings: EmbeddingSet, ids: list[NodeId], metrics: Metrics) -> Iterator[bytes]:
-    """The lookup as an Arrow IPC stream, a batch at a time; the schema's metadata names the set."""
-    schema = pa.schema(
-        [("id", pa.string()), ("found", pa.bool_()), ("vector", pa.list_(pa.float32(), embeddings.dim))],
-        metadata={"embedding": identity},
-    )
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for start in range(0, len(ids), ARROW_BATCH):
-            part = ids[start : start + ARROW_BATCH]
-            vectors, found = _look_up(embeddings, part, metrics)
-            column = pa.FixedSizeListArray.from_arrays(
-                pa.array(vectors.reshape(-1)), embeddings.dim, mask=pa.array(~found)
-            )
-            names = pa.array([str(node) for node in part], pa.string())
-            writer.write_batch(pa.record_batch([names, pa.array(found), column], schema))
-            yield _drained(sink)
-    yield _drained(sink)
-
-
-def _drained(sink: io.BytesIO) -> bytes:
-    data = sink.getvalue()
-    sink.seek(0)
-    sink.truncate()
-    return data
+def _names(ids: Sequence[NodeId] | pa.Array) -> pa.Array:
+    return ids.cast(pa.string()) if isinstance(ids, pa.Array) else pa.array(map(str, ids), pa.string())
