@@ -63,7 +63,7 @@ class NewNodes:
         split = settings.split if settings.split in table.types and bundle.manifest["split"] is not None else None
         taken = [name for name in (id_column, label, split) if name is not None]
         spans = bundle.manifest["features"]["names"]
-        names = _feature_columns(table, settings, taken, list(spans))
+        names = _feature_columns(table, settings, [*taken, *bundle.attributes], list(spans))
         if settings.attributes and set(settings.attributes) != set(bundle.attributes):
             raise InputError(
                 "the graph has other attributes",

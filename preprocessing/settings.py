@@ -103,7 +103,7 @@ class TableSource(Settings):
         None,
         description=(
             "Feature columns: numbers or booleans, lists of floats of one length (vectors), or lists of integers (bags "
-            "of word numbers). Default: every such column that is neither id nor label, and every column of text of "
+            "of word numbers). Default: every such column that is neither id, label nor attribute, and every column of text of "
             "which at least half of the first values are numbers."
         ),
     )
@@ -118,8 +118,8 @@ class TableSource(Settings):
         [],
         max_length=MAX_ATTRIBUTES,
         description=(
-            "Columns kept for filters of neighbour queries: numbers, booleans or strings, nulls allowed. Whether a "
-            "column is a feature does not depend on it. `degree` and `label` are there without."
+            "Columns kept for filters of neighbour queries: numbers, booleans or strings, nulls allowed. One is a "
+            "feature, too, only where `features` names it. `degree` and `label` are there without."
         ),
     )
 

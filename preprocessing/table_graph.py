@@ -125,7 +125,7 @@ def _node_columns(
     if settings.split is not None:
         taken.append(nodes.require(settings.split, "split"))
     if features is None:
-        features = choose_features(nodes, taken)
+        features = choose_features(nodes, [*taken, *settings.attributes])
     chosen = [nodes.require(name, "feature") for name in features]
     if id_column in chosen:
         raise nodes.column_fault(

@@ -123,11 +123,14 @@ def test_categories_decimals_and_a_bundle_without(tmp_path: Path) -> None:
     assert (bare.attributes, bare.manifest["attributes"]) == ((), {})
 
 
-def test_a_feature_stays_one(tmp_path: Path) -> None:
-    source = sources(tmp_path / "in", node_table().select(["id", "x", "split"]))
-    bundle = ingested(tmp_path / "bundle", source, attributes=["x"], features=None)
-    assert list(bundle.manifest["features"]["names"]) == ["x"]
-    assert bundle.attributes == ("x",)
+def test_an_attribute_is_a_feature_only_where_it_is_named_as_one(tmp_path: Path) -> None:
+    table = node_table().select(["id", "x", "age", "split"])
+    source = sources(tmp_path / "in", table)
+    # A default feature could hold no null.
+    chosen = ingested(tmp_path / "chosen", source, attributes=["age"], features=None)
+    assert list(chosen.manifest["features"]["names"]) == ["x"]
+    both = ingested(tmp_path / "both", source, attributes=["x"], features=["x"])
+    assert (list(both.manifest["features"]["names"]), both.attributes) == (["x"], ("x",))
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
