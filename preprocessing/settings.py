@@ -103,8 +103,8 @@ class TableSource(Settings):
         None,
         description=(
             "Feature columns: numbers or booleans, lists of floats of one length (vectors), or lists of integers (bags "
-            "of word numbers). Default: every such column that is neither id, label nor attribute, and every column of text of "
-            "which at least half of the first values are numbers."
+            "of word numbers). Default: every such column that is neither id, label nor attribute, and every "
+            "column of text of which at least half of the first values are numbers."
         ),
     )
     label: str | None = Field(
