@@ -10,6 +10,7 @@ from typing import IO
 import structlog
 
 from preprocessing.errors import UsageError
+from service.errors import ConflictError
 from service.jobs.plan import Planner
 from service.jobs.supervisor import Supervisor
 from service.metrics import Metrics
@@ -48,7 +49,7 @@ class Scheduler:
         return lively and time.monotonic() - self._looked_at < SILENCE_S
 
     def acquire(self) -> None:
-        """Take the home; ``UsageError`` when another server has it. A second call changes nothing."""
+        """Take the home and the database; ``UsageError`` when another server has either. Again it changes nothing."""
         if self._lock is not None:
             return
         lock = (self._settings.home / "scheduler.lock").open("w")
@@ -62,6 +63,13 @@ class Scheduler:
                 expected="one server a home",
                 remedy="stop the other server, or name another home with RGRL_HOME",
             ) from None
+        if not self._store.claim.held():
+            lock.close()
+            raise UsageError(
+                "another server runs on this database",
+                expected="one server a database",
+                remedy="stop the other server, or name another database with RGRL_DATABASE_URL",
+            )
         self._lock = lock
 
     def start(self) -> None:
@@ -78,6 +86,7 @@ class Scheduler:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=SILENCE_S)
+        self._store.claim.release()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -89,6 +98,7 @@ class Scheduler:
     def _run(self) -> None:
         while not self._stopping:
             try:
+                self._check_claim()
                 self._look()
                 self._looked_at = time.monotonic()
             except Exception:
@@ -97,6 +107,11 @@ class Scheduler:
                 log.exception("a round of the scheduler failed")
             self._wake.wait(self._settings.poll_s)
             self._wake.clear()
+
+    def _check_claim(self) -> None:
+        """The claim goes with its connection, and another server may have it by the time that there is a new one."""
+        if not self._store.claim.held():
+            raise ConflictError("another server runs on this database")
 
     def _look(self) -> None:
         for job in self._store.active_jobs():
