@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from service.machine import machine
 from service.store import Graph
 from trainer.settings import TrainSettings
 
@@ -28,12 +27,17 @@ _Cost = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes of memory at the peak, bytes written, seconds on this machine; None where ``basis`` says why not."""
+    """Bytes of memory at the peak, bytes written, seconds on this machine; None where ``basis`` says why not.
+
+    ``home_bytes`` are written in the server's home, ``bundle_bytes`` in the graph's folder.
+    """
 
     memory_bytes: int | None
     disk_bytes: int | None
     seconds: float | None
     basis: str
+    home_bytes: int = 0
+    bundle_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,8 @@ class _Size:
         return 8 * self.nodes + 4 * self.arcs + 8 * self.values
 
 
-def estimate(stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int | None) -> Estimate:
-    """Add up the stages of a job on ``graph``; ``dim`` is the width of the embedding set it is about."""
+def estimate(stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int | None, cores: int) -> Estimate:
+    """Add up the stages of a job on ``graph``; ``dim`` is the width of the embedding set that it is about."""
     if graph.counts is None:
         return Estimate(None, None, None, NO_COUNTS)
     features = graph.features or {}
@@ -60,13 +64,16 @@ def estimate(stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int
     nodes = graph.counts["nodes"]
     size = _Size(nodes, graph.counts["arcs"], columns, nodes * columns * float(features.get("density") or 1.0))
     dim = int(spec["train"]["encoder"]["layers"][-1]) if "train" in spec else dim or 0
-    cores = machine().cores
-    parts = [_STAGES[stage](size, spec.get(stage, {}), dim, cores) for stage in stages if stage in _STAGES]
+    parts = {stage: _STAGES[stage](size, spec.get(stage, {}), dim, cores) for stage in stages if stage in _STAGES}
+    written = int(sum(disk for _, disk, _ in parts.values()))
+    in_bundle = int(sum(disk for stage, (_, disk, _) in parts.items() if stage == "preprocess"))
     return Estimate(
-        int(max((memory for memory, _, _ in parts), default=0)),
-        int(sum(disk for _, disk, _ in parts)),
-        round(sum(seconds for _, _, seconds in parts), 1),
+        int(max((memory for memory, _, _ in parts.values()), default=0)),
+        written,
+        round(sum(seconds for _, _, seconds in parts.values()), 1),
         f"{nodes} nodes, {size.arcs} arcs, {columns} feature columns; {cores} cores of {FLOPS_PER_CORE:.0e} flop/s",
+        written - in_bundle,
+        in_bundle,
     )
 
 

@@ -9,29 +9,29 @@ from preprocessing.bundle import PPR
 from preprocessing.errors import ArtifactError, ResourceError, UsageError
 from preprocessing.settings import PreprocessSettings
 from service.errors import ConflictError
+from service.jobs.resources import Capacity
 from service.jobs.schemas import EvaluateJob, IndexJob, IngestJob, JobRequest, PipelineJob, PreprocessJob, TrainJob
-from service.machine import machine
 from service.store import Graph
 from trainer.settings import TrainSettings, check_extras, check_fits
 
 __all__ = ["check_feasible"]
 
 
-def check_feasible(request: JobRequest, graph: Graph) -> None:
+def check_feasible(request: JobRequest, graph: Graph, have: Capacity) -> None:
     """``ConflictError`` when the graph is in the wrong state, ``UsageError`` and ``ResourceError`` for settings."""
     match request:
         case IngestJob():
             _check_source(graph)
         case PreprocessJob():
             _check_ready(graph)
-            _check_shards(request.preprocess)
+            _check_shards(request.preprocess, request.resources.cores or have.cores)
         case TrainJob():
             _check_ready(graph)
             _check_ppr(graph, request.train)
-            _check_train(request.train, graph)
+            _check_train(request.train, graph, have)
         case PipelineJob():
-            _check_shards(request.preprocess)
-            _check_train(request.train, graph)
+            _check_shards(request.preprocess, request.resources.cores or have.cores)
+            _check_train(request.train, graph, have)
         case EvaluateJob() | IndexJob():
             return
 
@@ -72,31 +72,30 @@ def _check_ppr(graph: Graph, train: TrainSettings) -> None:
         )
 
 
-def _check_shards(preprocess: PreprocessSettings) -> None:
-    have, need = machine().cores, preprocess.num_workers * (preprocess.threads or 1)
+def _check_shards(preprocess: PreprocessSettings, have: int) -> None:
+    need = preprocess.num_workers * (preprocess.threads or 1)
     if need > have:
         raise ResourceError(
-            f"preprocessing asks for {preprocess.num_workers} workers, {need} cores, and this machine has {have} cores",
+            f"preprocessing asks for {preprocess.num_workers} workers, {need} cores, and the job has {have} cores",
             remedy="ask for fewer workers or threads",
             pointer="/preprocess/num_workers",
         )
 
 
-def _check_train(train: TrainSettings, graph: Graph) -> None:
+def _check_train(train: TrainSettings, graph: Graph, have: Capacity) -> None:
     if graph.counts is not None:
         check_fits(train, graph.counts["nodes"], "/train")
     run = train.run
     check_extras(run, "/train/run")
-    have = machine()
     if run.device == "cuda" and have.gpus < max(run.num_workers, 1):
         raise ResourceError(
-            f"training asks for {max(run.num_workers, 1)} CUDA devices and this machine has {have.gpus}",
+            f"training asks for {max(run.num_workers, 1)} CUDA devices and this server has {have.gpus}",
             remedy="ask for fewer workers, or for device auto or cpu",
             pointer="/train/run/device",
         )
     if run.num_workers > have.cores:
         raise ResourceError(
-            f"training asks for {run.num_workers} workers and this machine has {have.cores} cores",
+            f"training asks for {run.num_workers} workers and this server has {have.cores} cores",
             remedy="ask for fewer workers",
             pointer="/train/run/num_workers",
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.jobs.stages import stage_command
+from service.machine import machine
 from service.settings import ServiceSettings
 from service.store import Graph, Job, Store
 
@@ -65,7 +66,18 @@ def plan_job(job: Job, store: Store, settings: ServiceSettings) -> list[StagePla
         StagePlan(
             stage,
             stage_command(stage),
-            specs[stage] | ({"settings": job.spec[stage]} if stage in job.spec else {}),
+            specs[stage] | ({"settings": _with_threads(stage, job)} if stage in job.spec else {}),
         )
         for stage in stages_of(job.kind, graph)
     ]
+
+
+def _with_threads(stage: str, job: Job) -> dict[str, Any]:
+    """A stage's settings; where a job has fewer cores than the machine and they leave the threads open, as many as it
+    has. What computes with OpenMP is told by the environment.
+    """
+    settings: dict[str, Any] = job.spec[stage]
+    cores = machine().cores if job.resources is None else job.resources["cores"]
+    if cores >= machine().cores or stage not in {"preprocess", "index"} or settings["threads"] is not None:
+        return settings
+    return settings | {"threads": max(cores // max(settings.get("num_workers", 0), 1), 1)}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import fcntl
 import threading
 import time
+from pathlib import Path
 from typing import IO
 
 import structlog
 
 from preprocessing.errors import UsageError
-from service.errors import ConflictError
+from service.errors import ConflictError, NotFoundError
+from service.jobs.choice import choose, given
 from service.jobs.plan import Planner
+from service.jobs.resources import capacity, too_little_disk
 from service.jobs.supervisor import Supervisor
 from service.metrics import Metrics
 from service.settings import ServiceSettings
@@ -119,22 +122,25 @@ class Scheduler:
                 if job.status != "queued":
                     self._supervisor.look_after(job)
                 elif job.cancel_requested:
-                    self._supervisor.cancel_queued(job)
+                    self._supervisor.cancel_idle(job)
             except StaleJobError:
                 log.warning("a job moved on by another hand", job=job.id)
         self._start_some()
 
     def _start_some(self) -> None:
-        """Start queued jobs, oldest first, while there is room; jobs on one graph take turns."""
-        active = self._store.active_jobs()
-        running = [job for job in active if job.status != "queued"]
-        for job in active:
-            if len(running) >= self._settings.max_running:
-                return
-            if self._may_start(job, running):
-                self._supervisor.start(job)
-                running.append(job)
+        """Start the queued jobs whose turn it is, and note what the others wait for."""
+        have = capacity(self._settings)
+        choice = choose(self._store.active_jobs(), have, self._settings.max_running, self._lack_of_disk)
+        for job, need in choice.impossible:
+            self._supervisor.refuse(job, need)
+        for job, devices in choice.start:
+            self._supervisor.start(job, devices if have.devices else None)
+        self._store.set_waiting(choice.waiting)
 
-    def _may_start(self, job: Job, running: list[Job]) -> bool:
-        waiting = job.status == "queued" and not job.cancel_requested
-        return waiting and all(job.graph != other.graph for other in running)
+    def _lack_of_disk(self, job: Job, promised: int) -> str | None:
+        need = given(job, capacity(self._settings))
+        try:
+            bundle = Path(self._store.graph(job.graph).bundle)
+        except NotFoundError:
+            return None  # its start will say so
+        return too_little_disk(need, self._settings.home, bundle, promised)

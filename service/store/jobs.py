@@ -94,9 +94,13 @@ class Jobs(Database):
             return Page(_with_transitions(connection, rows.items), rows.next_cursor)
 
     def patch_job(self, identity: str, changes: dict[str, Any]) -> Job:
-        """Set the name or the labels of a job; ``NotFoundError``."""
+        """Set the name, labels or priority; ``NotFoundError``, ``ConflictError`` for a priority once it has started."""
         with self.writing() as connection:
-            find_job(connection, identity)
+            job = find_job(connection, identity)
+            if "priority" in changes and job.status != "queued":
+                raise ConflictError(
+                    f"the job is {job.status}: its priority has no meaning any more", expected="a queued job"
+                )
             if changes:
                 connection.execute(jobs.update().where(jobs.c.id == identity).values(**changes))
             return find_job(connection, identity)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Query, Response, status
@@ -17,7 +18,17 @@ from service.api.dependencies import SchedulerDep, SettingsDep, StoreDep
 from service.jobs.estimate import estimate
 from service.jobs.feasibility import check_feasible
 from service.jobs.plan import stages_of
-from service.jobs.schemas import EvaluateJob, IndexJob, JobAnswer, JobKind, JobPatch, JobRequest, PipelineJob
+from service.jobs.resources import capacity, check_resources, free_bytes, needed
+from service.jobs.schemas import (
+    EvaluateJob,
+    IndexJob,
+    JobAnswer,
+    JobKind,
+    JobPatch,
+    JobRequest,
+    PipelineJob,
+    ResourcesAnswer,
+)
 from service.schemas import Answer, Items
 from service.store import Embedding, Graph, Job, JobStatus, NewJob, Store
 from service.store.pages import MAX_LIMIT
@@ -36,12 +47,24 @@ class EstimateAnswer(Answer):
     basis: str
 
 
+class AvailableAnswer(Answer):
+    """What the server has for all jobs together, and what is free now on the disks of its home and of the graph."""
+
+    cores: int
+    gpus: int
+    memory_bytes: int
+    disk_bytes: int
+    bundle_bytes: int
+
+
 class DryRunAnswer(Answer):
-    """What a submit would do."""
+    """What a submit would do. A job that does not fit is refused, as by a submit."""
 
     stages: list[str]
     spec: dict[str, Any]
     estimate: EstimateAnswer
+    resources: ResourcesAnswer
+    available: AvailableAnswer
 
 
 @router.post(
@@ -67,9 +90,28 @@ def submit_job(
         if earlier is not None:
             return _replay(earlier, response)
     graph, embedding = _subject(request, store)
-    check_feasible(request, graph)
+    have = capacity(settings)
+    check_feasible(request, graph, have)
+    stages = stages_of(request.kind, graph)
+    dim = None if embedding is None else embedding.counts["dim"]
+    figures = estimate(stages, request.spec, graph, dim, request.resources.cores or have.cores)
+    need = needed(request, figures, have)
+    check_resources(need, have, settings.home, Path(graph.bundle))
     if dry_run:
-        return JSONResponse(_dry_run(request, graph, embedding).model_dump(mode="json"))
+        plan = DryRunAnswer(
+            stages=stages,
+            spec=request.spec,
+            estimate=EstimateAnswer.model_validate(figures),
+            resources=ResourcesAnswer.model_validate(need),
+            available=AvailableAnswer(
+                cores=have.cores,
+                gpus=have.gpus,
+                memory_bytes=have.memory_bytes,
+                disk_bytes=free_bytes(settings.home),
+                bundle_bytes=free_bytes(Path(graph.bundle)),
+            ),
+        )
+        return JSONResponse(plan.model_dump(mode="json"))
     new = NewJob(
         kind=request.kind,
         name=request.name,
@@ -78,6 +120,9 @@ def submit_job(
         embedding=None if embedding is None else embedding.id,
         alias=request.alias if isinstance(request, PipelineJob) else None,
         spec=request.spec,
+        priority=request.priority,
+        timeout_s=request.timeout_s,
+        resources=asdict(need),
         idempotency_key=idempotency_key,
         request_hash=digest,
     )
@@ -129,9 +174,11 @@ def get_job(id: str, store: StoreDep) -> Job:
 
 
 @router.patch("/{id}", dependencies=[WRITE], response_model=JobAnswer)
-def patch_job(id: str, patch: JobPatch, store: StoreDep) -> Job:
-    """Change a job's name or labels; what is left out stays."""
-    return store.patch_job(id, patch.model_dump(exclude_unset=True))
+def patch_job(id: str, patch: JobPatch, store: StoreDep, scheduler: SchedulerDep) -> Job:
+    """Change a job's name, labels or, while it is queued, its priority; what is left out stays."""
+    job = store.patch_job(id, patch.model_dump(exclude_unset=True))
+    scheduler.wake()
+    return job
 
 
 @router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT, dependencies=[WRITE])
@@ -162,13 +209,6 @@ def _subject(request: JobRequest, store: Store) -> tuple[Graph, Embedding | None
         embedding = store.embedding(request.embedding)
         return store.graph(embedding.graph), embedding
     return store.graph(request.graph), None
-
-
-def _dry_run(request: JobRequest, graph: Graph, embedding: Embedding | None) -> DryRunAnswer:
-    stages = stages_of(request.kind, graph)
-    dim = None if embedding is None else embedding.counts["dim"]
-    figures = estimate(stages, request.spec, graph, dim)
-    return DryRunAnswer(stages=stages, spec=request.spec, estimate=EstimateAnswer(**asdict(figures)))
 
 
 def _replay(job: Job, response: Response) -> Job:
