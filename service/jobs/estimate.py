@@ -1,7 +1,8 @@
 """What a job will roughly take, from the counts of its bundle: for a dry run.
 
-The figures are sums of what each stage must hold, write and compute, at rates typical of one core. They are meant to
-tell minutes from days and a laptop from a cluster.
+The figures are sums of what each stage must hold, write and compute, at rates typical of one core, and of what its
+process takes to start. They are meant to tell minutes from days and a laptop from a cluster; benchmarks/estimates.py
+sets them beside real runs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,16 @@ __all__ = ["Estimate", "estimate"]
 
 FLOPS_PER_CORE = 5e9
 PPR_ROWS_PER_CORE = 5e3
+# Rows that are solved until they are proved, on graphs of at most ``ppr.exact_arcs``.
+PPR_EXACT_ROWS_PER_CORE = 7e2
+# Memory in MiB and seconds of a stage whose graph is next to nothing: imports, threads, kernels from their cache
+# (benchmarks/estimates.py --quick, 2026-11-29, two cores).
+START = {
+    "preprocess": (200, 3.0),
+    "train": (600, 8.0),
+    "evaluate": (400, 5.0),
+    "index": (110, 0.7),
+}
 PROBE_STEP_FLOPS = 6.0
 NO_COUNTS = "the graph is not ingested yet, so its size is unknown"
 
@@ -64,7 +75,7 @@ def estimate(stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int
     nodes = graph.counts["nodes"]
     size = _Size(nodes, graph.counts["arcs"], columns, nodes * columns * float(features.get("density") or 1.0))
     dim = int(spec["train"]["encoder"]["layers"][-1]) if "train" in spec else dim or 0
-    parts = {stage: _STAGES[stage](size, spec.get(stage, {}), dim, cores) for stage in stages if stage in _STAGES}
+    parts = {stage: _stage(stage, size, spec.get(stage, {}), dim, cores) for stage in stages if stage in _STAGES}
     written = int(sum(disk for _, disk, _ in parts.values()))
     in_bundle = int(sum(disk for stage, (_, disk, _) in parts.items() if stage == "preprocess"))
     return Estimate(
@@ -77,18 +88,27 @@ def estimate(stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int
     )
 
 
+def _stage(stage: str, size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
+    """What grows with the graph, and the start."""
+    memory, disk, seconds = _STAGES[stage](size, spec, dim, cores)
+    held, start = START[stage]
+    return memory + held * 2**20, disk, seconds + start
+
+
 def _preprocess(size: _Size, spec: dict[str, Any], _dim: int, cores: int) -> _Cost:
     """Rows of K neighbours and scores; a push a row."""
     threads = min((spec.get("threads") or cores) * max(spec.get("num_workers", 0), 1), cores)
     disk = size.nodes * (12 * spec["ppr"]["top_k"] + 48)
-    return size.bytes + disk / 4, disk, size.nodes / (PPR_ROWS_PER_CORE * threads)
+    exact = size.arcs <= spec["ppr"]["exact_arcs"]
+    rate = PPR_EXACT_ROWS_PER_CORE if exact else PPR_ROWS_PER_CORE
+    return size.bytes + disk / 4, disk, size.nodes / (rate * threads)
 
 
 def _train(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """Two views, forward and backward online and forward on the target: seven passes of products and SpMM an epoch."""
     settings = TrainSettings.model_validate(spec).for_graph(size.nodes)
     widths, run, full = settings.encoder.layers, settings.run, settings.batch.mode == "full"
-    held = size.nodes if full else settings.batch.size * 100
+    held = size.nodes if full else min(settings.batch.size * 100, size.nodes)
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
     spmm = size.arcs * sum(widths)
     comparisons = size.nodes * _compared(settings, size.nodes if full else settings.batch.size) * dim
@@ -130,10 +150,10 @@ def _evaluate(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
 def _index(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """The vectors again, with links; every node added weighs ``build_effort`` candidates (none in an exact index)."""
     exact = spec["kind"] == "exact" or (spec["kind"] == "auto" and size.nodes <= 200_000)
-    disk = size.nodes * (4 * dim + (0 if exact else 8 * spec["links"]))
+    held = size.nodes * (4 * dim + (0 if exact else 8 * spec["links"]))
     weighed = 0 if exact else spec["build_effort"]
     queries = spec["recall_queries"] * size.nodes * dim * 2
-    return 2 * disk, disk, (2 * weighed * dim * size.nodes + queries) / (FLOPS_PER_CORE * cores)
+    return 2 * held, 0 if exact else held, (2 * weighed * dim * size.nodes + queries) / (FLOPS_PER_CORE * cores)
 
 
 _STAGES = {"preprocess": _preprocess, "train": _train, "evaluate": _evaluate, "index": _index}
