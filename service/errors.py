@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
@@ -182,6 +182,7 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(OperationalError, _answer_database)
+    app.add_exception_handler(DataError, _answer_data)
 
 
 def status_of(error: RgrlError) -> int:
@@ -239,6 +240,13 @@ def _answer_http(request: Request, error: Exception) -> Response:
 def _answer_database(request: Request, _error: Exception) -> Response:
     return problem_response(
         503, "unavailable", "the job store does not answer", request_id=_request_id(request), retryable=True
+    )
+
+
+def _answer_data(request: Request, _error: Exception) -> Response:
+    """PostgreSQL holds no null character, which a path or a query can spell."""
+    return problem_response(
+        422, "usage_invalid", "a text holds what the job store cannot", request_id=_request_id(request)
     )
 
 

@@ -31,12 +31,25 @@ class ServiceSettings(BaseSettings):
     database_url: str | None = Field(None, description="Default: SQLite in the home.")
     log_level: str = "info"
 
-    max_running: int = Field(1, ge=1, description="Jobs at a time.")
+    max_running: int = Field(16, ge=1, description="Jobs at a time, if there are cores, GPUs and memory for them.")
+    max_cores: int | None = Field(None, ge=1, description="Cores for all jobs together; default: the machine's.")
+    max_gpus: int | None = Field(None, ge=0, description="GPUs for all jobs together; default: the machine's.")
+    max_memory_bytes: int | None = Field(
+        None, ge=1, description="Memory for all jobs together; default: the machine's, or its control group's."
+    )
     max_queued: int = Field(1000, ge=1, description="Jobs that may wait; past it submitting answers 429.")
-    max_attempts: int = Field(3, ge=1, description="Starts of a job whose process was lost before it fails.")
+    max_attempts: int = Field(
+        3, ge=1, description="Attempts at a job that fail in a way that may pass before it fails."
+    )
+    retry_after_s: float = Field(
+        10.0, ge=0, description="Seconds before the second attempt; doubled for every later one."
+    )
     poll_s: float = Field(0.25, gt=0, description="Seconds between two looks at the jobs.")
     silent_after_s: float = Field(
         900.0, gt=0, description="Seconds without a report after which a running job is told to be silent."
+    )
+    stalled_after_s: float | None = Field(
+        None, gt=0, description="Seconds without a report after which an attempt is ended as failed; default: never."
     )
     cancel_grace_s: float = Field(20.0, ge=0, description="Seconds between SIGTERM and SIGKILL.")
     job_log_bytes: int = Field(16 * 2**20, ge=4096, description="Most that is kept of a job's log.")

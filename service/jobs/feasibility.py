@@ -11,6 +11,7 @@ from preprocessing.previous import Previous
 from preprocessing.settings import PreprocessSettings, PreviousSettings
 from service.errors import ConflictError
 from service.jobs.encoder import check_transfer
+from service.jobs.resources import Capacity
 from service.jobs.schemas import (
     AppendJob,
     EmbedJob,
@@ -22,7 +23,6 @@ from service.jobs.schemas import (
     PreprocessJob,
     TrainJob,
 )
-from service.machine import machine
 from service.store import Embedding, Graph
 from trainer.settings import EmbedSettings, TrainSettings, check_extras, check_fits
 
@@ -30,7 +30,11 @@ __all__ = ["check_feasible"]
 
 
 def check_feasible(
-    request: JobRequest, graph: Graph, embedding: Embedding | None = None, previous: Graph | None = None
+    request: JobRequest,
+    graph: Graph,
+    have: Capacity,
+    embedding: Embedding | None = None,
+    previous: Graph | None = None,
 ) -> None:
     """``ConflictError`` when the graph is in the wrong state, ``UsageError`` and ``ResourceError`` for settings.
 
@@ -43,22 +47,22 @@ def check_feasible(
             _check_ready(graph)
             assert embedding is not None
             check_transfer(Path(embedding.path), Path(graph.bundle))
-            _check_device(request.embed)
+            _check_device(request.embed, have)
         case IngestJob():
             _check_source(graph)
         case PreprocessJob():
             _check_ready(graph)
-            _check_shards(request.preprocess)
+            _check_shards(request.preprocess, request.resources.cores or have.cores)
             if previous is not None and request.previous is not None:
                 _check_ready(previous)
                 _check_previous(request, graph, previous, request.previous.tolerance)
         case TrainJob():
             _check_ready(graph)
             _check_ppr(graph, request.train)
-            _check_train(request.train, graph)
+            _check_train(request.train, graph, have)
         case PipelineJob():
-            _check_shards(request.preprocess)
-            _check_train(request.train, graph)
+            _check_shards(request.preprocess, request.resources.cores or have.cores)
+            _check_train(request.train, graph, have)
         case EvaluateJob() | IndexJob():
             return
 
@@ -93,8 +97,8 @@ def _check_previous(request: PreprocessJob, graph: Graph, previous: Graph, toler
         raise
 
 
-def _check_device(embed: EmbedSettings) -> None:
-    if embed.device == "cuda" and machine().gpus == 0:
+def _check_device(embed: EmbedSettings, have: Capacity) -> None:
+    if embed.device == "cuda" and have.gpus == 0:
         raise ResourceError(
             "embedding asks for a CUDA device and this machine has none",
             remedy="ask for device auto or cpu",
@@ -124,31 +128,30 @@ def _check_ppr(graph: Graph, train: TrainSettings) -> None:
         )
 
 
-def _check_shards(preprocess: PreprocessSettings) -> None:
-    have, need = machine().cores, preprocess.num_workers * (preprocess.threads or 1)
+def _check_shards(preprocess: PreprocessSettings, have: int) -> None:
+    need = preprocess.num_workers * (preprocess.threads or 1)
     if need > have:
         raise ResourceError(
-            f"preprocessing asks for {preprocess.num_workers} workers, {need} cores, and this machine has {have} cores",
+            f"preprocessing asks for {preprocess.num_workers} workers, {need} cores, and the job has {have} cores",
             remedy="ask for fewer workers or threads",
             pointer="/preprocess/num_workers",
         )
 
 
-def _check_train(train: TrainSettings, graph: Graph) -> None:
+def _check_train(train: TrainSettings, graph: Graph, have: Capacity) -> None:
     if graph.counts is not None:
         check_fits(train, graph.counts["nodes"], "/train")
     run = train.run
     check_extras(run, "/train/run")
-    have = machine()
     if run.device == "cuda" and have.gpus < max(run.num_workers, 1):
         raise ResourceError(
-            f"training asks for {max(run.num_workers, 1)} CUDA devices and this machine has {have.gpus}",
+            f"training asks for {max(run.num_workers, 1)} CUDA devices and this server has {have.gpus}",
             remedy="ask for fewer workers, or for device auto or cpu",
             pointer="/train/run/device",
         )
     if run.num_workers > have.cores:
         raise ResourceError(
-            f"training asks for {run.num_workers} workers and this machine has {have.cores} cores",
+            f"training asks for {run.num_workers} workers and this server has {have.cores} cores",
             remedy="ask for fewer workers",
             pointer="/train/run/num_workers",
         )

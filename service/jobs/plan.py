@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.jobs.stages import stage_command
+from service.machine import machine
 from service.settings import ServiceSettings
 from service.store import Graph, Job, Store
 
@@ -56,7 +57,8 @@ def plan_job(job: Job, store: Store, settings: ServiceSettings) -> list[StagePla
         StagePlan(
             stage,
             stage_command(stage),
-            _paths(stage, job, graph, store, settings) | ({"settings": job.spec[stage]} if stage in job.spec else {}),
+            _paths(stage, job, graph, store, settings)
+            | ({"settings": _with_threads(stage, job)} if stage in job.spec else {}),
         )
         for stage in stages_of(job.kind, graph, job.spec)
     ]
@@ -93,3 +95,14 @@ def _previous(job: Job, store: Store) -> dict[str, Any]:
     if previous is None:
         return {}
     return {"previous": {"bundle": store.graph(previous["graph"]).bundle, "tolerance": previous["tolerance"]}}
+
+
+def _with_threads(stage: str, job: Job) -> dict[str, Any]:
+    """A stage's settings; where a job has fewer cores than the machine and they leave the threads open, as many as it
+    has. What computes with OpenMP is told by the environment.
+    """
+    settings: dict[str, Any] = job.spec[stage]
+    cores = machine().cores if job.resources is None else job.resources["cores"]
+    if cores >= machine().cores or settings.get("threads", 0) is not None:
+        return settings
+    return settings | {"threads": max(cores // max(settings.get("num_workers", 0), 1), 1)}

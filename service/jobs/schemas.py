@@ -27,6 +27,7 @@ __all__ = [
     "JobRequest",
     "PipelineJob",
     "PreprocessJob",
+    "ResourcesAnswer",
     "TrainJob",
 ]
 
@@ -55,9 +56,26 @@ def _few(labels: dict[str, str]) -> dict[str, str]:
 JobLabels = Annotated[Labels, AfterValidator(_few)]
 
 
+class AskedResources(Request):
+    """What a job shall be given of the server, where that is not what follows from its settings."""
+
+    cores: int | None = Field(None, ge=1, le=65_536, description="Default: all of the server's.")
+    gpus: int | None = Field(None, ge=0, le=4096, description="Default: as many as its training uses.")
+    memory_bytes: int | None = Field(None, ge=0, lt=2**63, description="Default: the estimate.")
+    disk_bytes: int | None = Field(None, ge=0, lt=2**63, description="Default: the estimate.")
+
+
+Priority = Annotated[int, Field(ge=-1000, le=1000)]
+
+
 class _Job(Request):
     name: Name | None = None
     labels: JobLabels = Field(default_factory=dict)
+    priority: Priority = Field(0, description="Higher starts first; of one priority the oldest.")
+    timeout_s: float | None = Field(
+        None, gt=0, le=366 * 86_400, description="Seconds after its first start at which the job is ended and failed."
+    )
+    resources: AskedResources = AskedResources()
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -197,10 +215,13 @@ def _without_nulls(spec: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 class JobPatch(Request):
-    """What may be changed about a job at any time; what is left out stays, a null name is taken off."""
+    """What may be changed about a job, its priority only while it is queued; what is left out stays, a null name is
+    taken off.
+    """
 
     name: Name | None = None
     labels: JobLabels = Field(default_factory=dict)
+    priority: Priority = 0
 
 
 class Progress(Answer):
@@ -237,6 +258,27 @@ class HealthAnswer(Answer):
     reason: str | None
 
 
+class ResourcesAnswer(Answer):
+    """What a job is given: cores and GPUs to compute on, and what it may come to hold in memory, in the server's home
+    and in its graph's folder.
+    """
+
+    cores: int
+    gpus: int
+    memory_bytes: int
+    disk_bytes: int
+    bundle_bytes: int
+
+
+class WaitingAnswer(Answer):
+    """Why a queued job has not started: for its `turn`, its `graph`, `room` (max_running), `cores`, `gpus`, `memory`
+    or `disk`.
+    """
+
+    code: str
+    detail: str
+
+
 class TransitionAnswer(Answer):
     """One step of a job's life."""
 
@@ -252,7 +294,8 @@ class JobAnswer(Answer):
     ``encoder`` is the embedding set whose encoder an embed job uses, ``new_graph`` what an append job has made.
 
     ``health`` is null until training has reported, and stays as it was at its end; ``silent_since`` is set while a
-    running job has reported nothing for longer than the server's ``silent_after_s``.
+    running job has reported nothing for longer than the server's ``silent_after_s``. ``waiting_for`` is set while it is
+    queued, ``retry_at`` while a failed attempt waits for the next.
     """
 
     id: str
@@ -271,6 +314,11 @@ class JobAnswer(Answer):
     progress: Progress | None
     health: HealthAnswer | None
     silent_since: datetime | None
+    priority: int
+    timeout_s: float | None
+    resources: ResourcesAnswer | None
+    waiting_for: WaitingAnswer | None
+    retry_at: datetime | None
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None

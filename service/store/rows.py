@@ -75,10 +75,12 @@ class Transition:
 class Job:
     """A job as the rows tell it.
 
-    ``attempt`` counts starts, ``token`` names the latest and ``pid`` is its process; ``losses`` counts processes that
-    ended without a word; ``events_offset`` is how far the job's event file has been taken into the store. ``health`` is
-    what its training last said of itself; ``silent_since`` is set while a running job has reported nothing for long.
-    ``encoder`` is the embedding set whose encoder an embed job uses, ``new_graph`` what an append job has made.
+    ``attempt`` counts starts, ``token`` names the latest and ``pid`` is its process; ``losses`` counts attempts that
+    failed and may be made again, the next at ``retry_at``; ``events_offset`` is how far the job's event file has been
+    taken into the store. ``health`` is what its training last said of itself; ``silent_since`` is set while a running
+    job has reported nothing for long. ``resources`` is what it is given of the machine (None: submitted to an earlier
+    version), ``devices`` the GPUs among it; ``waiting_for`` tells why a queued job has not started. ``encoder`` is the
+    embedding set whose encoder an embed job uses, ``new_graph`` what an append job has made.
     """
 
     id: str
@@ -106,6 +108,12 @@ class Job:
     pid: int | None
     losses: int
     events_offset: int
+    priority: int
+    timeout_s: float | None
+    resources: dict[str, int] | None
+    devices: list[str] | None
+    waiting_for: dict[str, str] | None
+    retry_at: datetime | None
     transitions: tuple[Transition, ...] = ()
 
     @property

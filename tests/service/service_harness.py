@@ -63,7 +63,14 @@ def _fake_spec(name: str, what: dict[str, Any], job: Job, store: Store, settings
 
 
 def settings_in(folder: Path, **changes: Any) -> ServiceSettings:
-    values = {"home": folder / "home", "data_roots": [folder / "data"], "poll_s": 0.05, "cancel_grace_s": 0.5}
+    values = {
+        "home": folder / "home",
+        "data_roots": [folder / "data"],
+        "poll_s": 0.05,
+        "cancel_grace_s": 0.5,
+        "retry_after_s": 0.05,
+        "max_running": 1,
+    }
     (folder / "data").mkdir(exist_ok=True)
     return ServiceSettings(**(values | changes))
 
@@ -87,7 +94,8 @@ def add_graph(client: Any, folder: Path, name: str = "graph") -> str:
 
 
 def submit(client: Any, graph: str, *stages: tuple[str, dict[str, Any]], **fields: Any) -> str:
-    body = {"kind": "pipeline", "graph": graph, "labels": {"fake": json.dumps(stages)}} | fields
+    asked = {"cores": 1, "gpus": 0, "memory_bytes": 1, "disk_bytes": 0}
+    body = {"kind": "pipeline", "graph": graph, "labels": {"fake": json.dumps(stages)}, "resources": asked} | fields
     answer = client.post("/v1/jobs", json=body)
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])

@@ -20,6 +20,7 @@ from service.jobs.encoder import layer_widths
 from service.jobs.estimate import estimate
 from service.jobs.feasibility import check_feasible
 from service.jobs.plan import stages_of
+from service.jobs.resources import capacity, check_resources, free_bytes, needed
 from service.jobs.schemas import (
     AppendJob,
     EmbedJob,
@@ -31,6 +32,7 @@ from service.jobs.schemas import (
     JobRequest,
     PipelineJob,
     PreprocessJob,
+    ResourcesAnswer,
 )
 from service.schemas import Answer, Items
 from service.settings import ServiceSettings
@@ -51,12 +53,24 @@ class EstimateAnswer(Answer):
     basis: str
 
 
+class AvailableAnswer(Answer):
+    """What the server has for all jobs together, and what is free now on the disks of its home and of the graph."""
+
+    cores: int
+    gpus: int
+    memory_bytes: int
+    disk_bytes: int
+    bundle_bytes: int
+
+
 class DryRunAnswer(Answer):
-    """What a submit would do."""
+    """What a submit would do. A job that does not fit is refused, as by a submit."""
 
     stages: list[str]
     spec: dict[str, Any]
     estimate: EstimateAnswer
+    resources: ResourcesAnswer
+    available: AvailableAnswer
 
 
 @router.post(
@@ -83,10 +97,30 @@ def submit_job(
             return _replay(earlier, response)
     graph, embedding, previous = _subject(request, store)
     request = _held(request, settings)
-    check_feasible(request, graph, embedding, previous)
-    if dry_run:
-        return JSONResponse(_dry_run(request, graph, embedding).model_dump(mode="json"))
+    have = capacity(settings)
+    check_feasible(request, graph, have, embedding, previous)
+    stages = stages_of(request.kind, graph, request.spec)
     encoder = embedding if isinstance(request, EmbedJob) else None
+    dim = None if embedding is None else embedding.counts["dim"]
+    layers = None if encoder is None else layer_widths(Path(encoder.path))
+    figures = estimate(stages, request.spec, graph, dim, request.resources.cores or have.cores, layers)
+    need = needed(request, figures, have)
+    check_resources(need, have, settings.home, Path(graph.bundle))
+    if dry_run:
+        plan = DryRunAnswer(
+            stages=stages,
+            spec=request.spec,
+            estimate=EstimateAnswer.model_validate(figures),
+            resources=ResourcesAnswer.model_validate(need),
+            available=AvailableAnswer(
+                cores=have.cores,
+                gpus=have.gpus,
+                memory_bytes=have.memory_bytes,
+                disk_bytes=free_bytes(settings.home),
+                bundle_bytes=free_bytes(Path(graph.bundle)),
+            ),
+        )
+        return JSONResponse(plan.model_dump(mode="json"))
     about = None if encoder is not None else embedding
     new = NewJob(
         kind=request.kind,
@@ -97,6 +131,9 @@ def submit_job(
         encoder=None if encoder is None else encoder.id,
         alias=request.alias if isinstance(request, PipelineJob | EmbedJob) else None,
         spec=request.spec,
+        priority=request.priority,
+        timeout_s=request.timeout_s,
+        resources=asdict(need),
         idempotency_key=idempotency_key,
         request_hash=digest,
     )
@@ -148,9 +185,11 @@ def get_job(id: str, store: StoreDep) -> Job:
 
 
 @router.patch("/{id}", dependencies=[WRITE], response_model=JobAnswer)
-def patch_job(id: str, patch: JobPatch, store: StoreDep) -> Job:
-    """Change a job's name or labels; what is left out stays."""
-    return store.patch_job(id, patch.model_dump(exclude_unset=True))
+def patch_job(id: str, patch: JobPatch, store: StoreDep, scheduler: SchedulerDep) -> Job:
+    """Change a job's name, labels or, while it is queued, its priority; what is left out stays."""
+    job = store.patch_job(id, patch.model_dump(exclude_unset=True))
+    scheduler.wake()
+    return job
 
 
 @router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT, dependencies=[WRITE])
@@ -195,14 +234,6 @@ def _held(request: JobRequest, settings: ServiceSettings) -> JobRequest:
         return request
     source = held_source(request.append.source, settings.data_roots, settings.data_uris, "/append/source")
     return request.model_copy(update={"append": request.append.model_copy(update={"source": source})})
-
-
-def _dry_run(request: JobRequest, graph: Graph, embedding: Embedding | None) -> DryRunAnswer:
-    stages = stages_of(request.kind, graph, request.spec)
-    dim = None if embedding is None else embedding.counts["dim"]
-    layers = layer_widths(Path(embedding.path)) if embedding is not None and isinstance(request, EmbedJob) else None
-    figures = estimate(stages, request.spec, graph, dim, layers)
-    return DryRunAnswer(stages=stages, spec=request.spec, estimate=EstimateAnswer(**asdict(figures)))
 
 
 def _replay(job: Job, response: Response) -> Job:
