@@ -67,6 +67,8 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        # A path has one spelling; a redirect would send a body, and a key, to where the Host header says.
+        redirect_slashes=False,
         responses=_PROBLEM,
     )
     app.state.settings = settings
@@ -81,6 +83,11 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     for part in (info, graphs, jobs, job_history, embeddings, aliases, keys):
         app.include_router(part.router, dependencies=[READ])
     install_error_handlers(app)
-    app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(
+        BodyLimit,
+        limit=settings.max_body_bytes,
+        limit_of_all=settings.max_bodies_bytes,
+        timeout_s=settings.body_timeout_s,
+    )
     app.add_middleware(RequestContext, metrics=metrics)
     return app
