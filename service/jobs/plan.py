@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from service.graphs.schemas import still_under_roots
 from service.jobs.stages import stage_command
 from service.settings import ServiceSettings
 from service.store import Graph, Job, Store
@@ -40,8 +41,13 @@ def stages_of(kind: str, graph: Graph) -> list[str]:
 
 
 def plan_job(job: Job, store: Store, settings: ServiceSettings) -> list[StagePlan]:
-    """The stages of ``job``; ``NotFoundError`` when its graph or embedding set is gone."""
+    """The stages of ``job``; ``NotFoundError`` when its graph or embedding set is gone, ``ForbiddenError`` when the
+    source to ingest is no longer under the data roots.
+    """
     graph = store.graph(job.graph)
+    stages = stages_of(job.kind, graph)
+    if "ingest" in stages and graph.source is not None:
+        still_under_roots(graph.source, settings.data_roots, settings.data_uris)
     if job.kind in {"evaluate", "index"}:
         assert job.embedding is not None
         embeddings = store.embedding(job.embedding).path
@@ -67,5 +73,5 @@ def plan_job(job: Job, store: Store, settings: ServiceSettings) -> list[StagePla
             stage_command(stage),
             specs[stage] | ({"settings": job.spec[stage]} if stage in job.spec else {}),
         )
-        for stage in stages_of(job.kind, graph)
+        for stage in stages
     ]
