@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -21,12 +22,30 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="rgrl",
-    help="Node embeddings for huge graphs, without labels: train with RGRL, serve with one process.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from preprocessing.artifact import code_version
+
+        print(f"rgrl {code_version()}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Tell the version and end.")
+    ] = False,
+) -> None:
+    """Node embeddings for huge graphs, without labels: train with RGRL, serve with one process."""
+
+
 for command in (
     *(demo, ingest, append, preprocess, train, embed, evaluate, export, index, serve, lookup, neighbors),
     *(generate, split_edges, induce, reproduce, doctor),

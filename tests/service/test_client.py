@@ -152,6 +152,11 @@ def test_problems_are_typed(client: Client, embedding: tuple[str, np.ndarray]) -
     with pytest.raises(RejectedError) as rejected:
         client.neighbors(ref, [{"id": "nobody"}])
     assert (rejected.value.pointer, rejected.value.exit_code) == ("/queries/0/id", 3)
+    with pytest.raises(RejectedError) as second:
+        client.neighbors(ref, [{"id": 1}, {"ids": [{"id": "2"}, {"id": "nobody"}]}])
+    for error in (rejected.value, second.value):
+        assert error.given == "nobody", "the server names no value; the client knows what it sent"
+        assert "given: nobody" in error.text()
 
 
 def test_keys(server: Server, client: Client) -> None:
