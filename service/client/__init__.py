@@ -18,11 +18,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from service.client.models import Alias, Embedding, Event, Graph, Job, Lookup, Neighbor, Neighbors, PairScore
+from service.client.models import Alias, Answers, Embedding, Event, Graph, Job, Lookup, Neighbor, Neighbors, PairScore
 from service.client.transport import ApiError, ServerBusyError, Transport, UnreachableError
 
 __all__ = [
     "Alias",
+    "Answers",
     "ApiError",
     "Client",
     "Embedding",
@@ -192,7 +193,7 @@ class Client:
             dim = column.type.list_size
             vectors.append(column.values.fill_null(0).to_numpy(zero_copy_only=False).reshape(-1, dim))
             found.append(table["found"].to_numpy())
-        return Lookup(ref, np.concatenate(vectors), np.concatenate(found))
+        return Lookup(ref, np.concatenate(vectors), np.concatenate(found), [str(node) for node in ids])
 
     def neighbors(
         self,
@@ -205,19 +206,19 @@ class Client:
         exclude_ids: Sequence[NodeId] = (),
         exact: bool = False,
         effort: int | None = None,
-    ) -> list[Neighbors]:
+    ) -> Answers:
         """Nearest nodes of each query (``{"id": …}``, ``{"vector": […]}`` or ``{"ids": [{"id": …, "weight": …}]}``)."""
         shared = {
             "k": k,
             "exclude": {"self": exclude_self, "connected": exclude_connected, "ids": list(exclude_ids)},
             "search": {"exact": exact, "effort": effort},
         }
-        answers: list[Neighbors] = []
+        answers = Answers()
         for start in range(0, len(queries), NEIGHBOR_QUERIES):
             body = {"queries": list(queries[start : start + NEIGHBOR_QUERIES]), **shared}
             answer = self._json("POST", f"/v1/embeddings/{ref}/neighbors", body)
             ref = answer["embedding"]
-            answers += [Neighbors.model_validate(item) for item in answer["answers"]]
+            answers.extend(Neighbors.model_validate(item) for item in answer["answers"])
         return answers
 
     def scores(self, ref: str, pairs: Sequence[tuple[NodeId, NodeId]]) -> list[PairScore]:
