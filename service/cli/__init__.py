@@ -16,7 +16,9 @@ from service.cli.keys import app as keys
 from service.cli.lookups import lookup, neighbors
 from service.cli.output import fail
 from service.cli.reproduce import reproduce
+from service.cli.resources import aliases, embeddings, graphs
 from service.cli.server import demo, doctor, serve
+from service.cli.settings import settings
 
 __all__ = ["app", "main"]
 
@@ -48,11 +50,12 @@ def _options(
 
 for command in (
     *(demo, ingest, append, preprocess, train, embed, evaluate, export, index, serve, lookup, neighbors),
-    *(generate, split_edges, induce, reproduce, doctor),
+    *(generate, split_edges, induce, reproduce, settings, doctor),
 ):
     app.command()(command)
 app.add_typer(jobs, name="jobs")
-app.add_typer(keys, name="keys")
+for name, group in (("graphs", graphs), ("embeddings", embeddings), ("aliases", aliases), ("keys", keys)):
+    app.add_typer(group, name=name)
 
 
 def main() -> None:

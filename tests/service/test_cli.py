@@ -405,6 +405,29 @@ def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embed
     assert (code, answers[0]["results"][0]["id"] in out, "exact_no_index" in out) == (0, True, True)
 
 
+def test_graphs_embeddings_and_aliases(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
+    def told(*arguments: str) -> Any:
+        code, out, err = remote(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    shown = told("embeddings", "show", embedding)
+    assert (shown["id"], shown["counts"]) == (embedding, {"nodes": 30, "dim": 12})
+    assert embedding in [one["id"] for one in told("embeddings", "list", "--graph", shown["graph"])]
+    assert told("graphs", "show", shown["graph"])["id"] == shown["graph"]
+    assert shown["graph"] in [one["id"] for one in told("graphs", "list")]
+    assert len(told("graphs", "list", "--limit", "1")) == 1
+    assert told("aliases", "set", "mine", embedding)["version"] == 1
+    assert remote("aliases", "set", "mine", embedding, "--if-version", 9)[0] == 1
+    assert [one["name"] for one in told("aliases", "list")] == ["mine"]
+    for command in (("embeddings", "list"), ("aliases", "list"), ("embeddings", "show", "mine")):
+        assert embedding in remote(*command)[1]
+    assert shown["graph"] in remote("graphs", "list")[1]
+    assert told("aliases", "delete", "mine") == {"deleted": "mine"}
+    for command in (("aliases", "delete", "mine"), ("embeddings", "show", "mine"), ("graphs", "show", "none")):
+        assert remote(*command)[0] == 3
+
+
 def test_a_server_that_is_not_there_is_an_error_with_a_remedy(
     rgrl: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
