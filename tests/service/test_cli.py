@@ -164,6 +164,7 @@ def test_ingest_says_what_it_made(tmp_path: Path, rgrl: Callable[..., tuple[int,
         (["ingest", "--edges", "e", "--directed", "--reverse", "o"], ["direction"]),
         (["jobs", "list", "--server", "nowhere"], ["server address", "nowhere"]),
         (["jobs", "submit", "train", "--label", "x"], ["--label"]),
+        (["jobs", "submit", "train", "--graph", "graph_x", "--label-column", "y"], ["no tables", "--graph"]),
     ],
 )
 def test_bad_usage_ends_with_2_and_names_the_option(
@@ -403,6 +404,19 @@ def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embed
     assert (code, [answer["returned"] for answer in answers]) == (0, [2, 2])
     code, out, _ = remote("neighbors", embedding, 3, "-k", 2)
     assert (code, answers[0]["results"][0]["id"] in out, "exact_no_index" in out) == (0, True, True)
+
+
+def test_submit_names_the_columns_of_tables(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
+    folder = server.settings.data_roots[0] / "tables"
+    folder.mkdir()
+    for name in ("edges.csv", "nodes.csv"):
+        (folder / name).touch()
+    options = ("--id-column", "key", "--label-column", "y", "--feature-column", "x1", "--feature-column", "x2")
+    code, out, err = remote("jobs", "submit", "pipeline", "--graph", folder, *options, "--source-column", "a", "--json")
+    assert code == 0, err
+    source = server.client.get(f"/v1/graphs/{json.loads(out)['graph']}").json()["source"]
+    named = ("node_id", "label", "features", "source", "target")
+    assert [source[option] for option in named] == ["key", "y", ["x1", "x2"], "a", None]
 
 
 def test_graphs_embeddings_and_aliases(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
