@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, ByteSize, ConfigDict, Field, field_validator, model_validator
+
+from preprocessing.strict_numbers import StrictNumbers
 
 __all__ = [
     "PYG_DATASETS",
@@ -59,8 +61,8 @@ PYG_DATASETS = (
 )
 
 
-class Settings(BaseModel):
-    """Base of every settings class: immutable, and an unknown field is an error."""
+class Settings(StrictNumbers):
+    """Base of every settings class: immutable; an unknown field is an error, and so is text for a number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

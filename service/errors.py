@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.exc import DataError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 
 from preprocessing.errors import ArtifactError, InputError, ResourceError, RgrlError, UsageError
 
@@ -144,6 +145,7 @@ _REMEDIES: Mapping[int, str] = {
     400: "send a body of valid JSON (RFC 8259), nested less deeply, with numbers of fewer digits",
     404: "see /openapi.json for the routes there are",
     405: "see the Allow header, or /openapi.json",
+    408: "send the body without pauses; over a slow line, in several requests",
 }
 
 
@@ -182,7 +184,7 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(OperationalError, _answer_database)
-    app.add_exception_handler(DataError, _answer_data)
+    app.add_exception_handler(DataError, _answer_unstorable)
 
 
 def status_of(error: RgrlError) -> int:
@@ -214,7 +216,7 @@ def _answer_rgrl(request: Request, error: Exception) -> Response:
 def _answer_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     fields = [
-        FieldProblem(pointer=_pointer(fault, error.body), code=fault["type"], detail=fault["msg"])
+        FieldProblem(pointer=_pointer(fault, error.body), code=fault["type"], detail=_detail(fault))
         for fault in error.errors()
     ]
     count = f"{len(fields)} fault" + ("" if len(fields) == 1 else "s")
@@ -223,18 +225,39 @@ def _answer_validation(request: Request, error: Exception) -> Response:
     )
 
 
+def _detail(fault: Mapping[str, Any]) -> str:
+    """pydantic's words, save where they repeat what was given."""
+    if fault["type"] == "union_tag_invalid":
+        return f"expected one of {fault['ctx']['expected_tags']}"
+    return str(fault["msg"])
+
+
 def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
     phrase = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-    code = BODY_TOO_LARGE if error.status_code == 413 else phrase
+    code = {413: BODY_TOO_LARGE, 429: BusyError.code}.get(error.status_code, phrase)
     return problem_response(
         error.status_code,
         code,
         error.detail,
         remedy=_REMEDIES.get(error.status_code),
         request_id=_request_id(request),
-        headers=error.headers,
+        retryable=error.status_code == 429,
+        headers=headers,
     )
+
+
+def _methods(request: Request) -> set[str]:
+    """What the request's path may be asked with: the router by itself tells of the first route with that path alone."""
+
+    def known(method: str) -> bool:
+        scope = {"type": "http", "method": method, "path": request.scope["path"], "headers": []}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return {method for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") if known(method)}
 
 
 def _answer_database(request: Request, _error: Exception) -> Response:
@@ -243,10 +266,10 @@ def _answer_database(request: Request, _error: Exception) -> Response:
     )
 
 
-def _answer_data(request: Request, _error: Exception) -> Response:
-    """PostgreSQL holds no null character, which a path or a query can spell."""
+def _answer_unstorable(request: Request, _error: Exception) -> Response:
+    """PostgreSQL takes no null character in a text; in a path or a query there is nothing by such a name."""
     return problem_response(
-        422, "usage_invalid", "a text holds what the job store cannot", request_id=_request_id(request)
+        422, "validation_failed", "the request holds a text that cannot be stored", request_id=_request_id(request)
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 __all__ = ["ServiceSettings"]
@@ -55,6 +55,10 @@ class ServiceSettings(BaseSettings):
     job_log_bytes: int = Field(16 * 2**20, ge=4096, description="Most that is kept of a job's log.")
 
     max_body_bytes: int = Field(32 * 2**20, ge=1024)
+    max_bodies_bytes: int = Field(
+        2**30, ge=1024, description="Bytes of the bodies of all requests in work; past it 429."
+    )
+    body_timeout_s: float = Field(60.0, gt=0, description="Seconds that a body may take to arrive; past it 408.")
     max_lookup_ids: int = Field(10_000, ge=1)
     max_lookup_ids_arrow: int = Field(100_000, ge=1)
     max_k: int = Field(1000, ge=1)
@@ -97,6 +101,12 @@ class ServiceSettings(BaseSettings):
     @classmethod
     def _real(cls, value: list[Path]) -> list[Path]:
         return [root.expanduser().resolve() for root in value]
+
+    @model_validator(mode="after")
+    def _room_for_one_body(self) -> ServiceSettings:
+        if self.max_bodies_bytes < self.max_body_bytes:
+            raise ValueError(f"max_bodies_bytes is less than max_body_bytes, {self.max_body_bytes}")
+        return self
 
     @property
     def database(self) -> str:

@@ -81,6 +81,8 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        # A path has one spelling; a redirect would send a body, and a key, to where the Host header says.
+        redirect_slashes=False,
         responses=_PROBLEM,
     )
     app.state.settings = settings
@@ -98,6 +100,11 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     install_error_handlers(app)
     one_vector = next(route for route in embeddings.router.routes if getattr(route, "name", "") == "get_vector")
     app.add_middleware(DirectVectors, sets=app.state.embeddings, keys=app.state.keys, metrics=metrics, route=one_vector)
-    app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(
+        BodyLimit,
+        limit=settings.max_body_bytes,
+        limit_of_all=settings.max_bodies_bytes,
+        timeout_s=settings.body_timeout_s,
+    )
     app.add_middleware(RequestContext, metrics=metrics)
     return app

@@ -49,6 +49,13 @@ def submit(
     ] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; repeatable.")] = None,
+    id_column: Annotated[str | None, typer.Option(help="Id column of --graph's node table.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Label column of --graph's node table.")] = None,
+    feature_column: Annotated[
+        list[str] | None, typer.Option(help="Feature column of --graph's node table; repeatable; default: all.")
+    ] = None,
+    source_column: Annotated[str | None, typer.Option(help="Source column of --graph's edge table.")] = None,
+    target_column: Annotated[str | None, typer.Option(help="Target column of --graph's edge table.")] = None,
     set_: Set = None,
     watch: Annotated[bool, typer.Option("--watch", help="Follow the job to its end.")] = False,
     server: Server = DEFAULT_SERVER,
@@ -60,8 +67,20 @@ def submit(
     if preset is not None:
         fields["train"] = {"preset": preset}
     assign(fields, set_ or [])
+    named = {
+        "node_id": id_column,
+        "label": label_column,
+        "features": feature_column or None,
+        "source": source_column,
+        "target": target_column,
+    }
+    columns = {option: column for option, column in named.items() if column is not None}
+    if columns and (graph is None or graph.startswith("graph_")):
+        raise UsageError(
+            "columns are named, but no tables", expected="--graph with a path", remedy="leave the columns out"
+        )
     with connect(server, key) as client:
-        fields["graph"] = None if graph is None else _graph_id(client, graph)
+        fields["graph"] = None if graph is None else _graph_id(client, graph, columns)
         job = client.submit(kind.value, **fields)
         if watch:
             raise typer.Exit(follow(client, job.id, as_json))
@@ -170,12 +189,13 @@ def _print_quality(embedding: Embedding) -> None:
         print_facts(facts)
 
 
-def _graph_id(client: Client, named: str) -> str:
+def _graph_id(client: Client, named: str, columns: dict[str, Any]) -> str:
     if named.startswith("graph_"):
         return named
     from service.cli.graph_sources import graph_request
 
-    return client.register_graph(**graph_request(named, Path("pyg-data").absolute()), name=Path(named).name).id
+    request = graph_request(named, Path("pyg-data").absolute(), columns)
+    return client.register_graph(**request, name=Path(named).name).id
 
 
 def _labels(given: list[str]) -> dict[str, str]:

@@ -19,7 +19,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from service.client.export import exported
-from service.client.models import Alias, Embedded, Embedding, Event, Graph, Job, Lookup, Neighbor, Neighbors, PairScore
+from service.client.models import (
+    Alias,
+    Answers,
+    Embedded,
+    Embedding,
+    Event,
+    Graph,
+    Job,
+    Lookup,
+    Neighbor,
+    Neighbors,
+    PairScore,
+)
 from service.client.transport import ApiError, ServerBusyError, Transport, UnreachableError
 
 if TYPE_CHECKING:
@@ -27,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Alias",
+    "Answers",
     "ApiError",
     "Client",
     "Embedded",
@@ -206,7 +219,7 @@ class Client:
             dim = column.type.list_size
             vectors.append(column.values.fill_null(0).to_numpy(zero_copy_only=False).reshape(-1, dim))
             found.append(table["found"].to_numpy())
-        return Lookup(ref, np.concatenate(vectors), np.concatenate(found))
+        return Lookup(ref, np.concatenate(vectors), np.concatenate(found), [str(node) for node in ids])
 
     def neighbors(
         self,
@@ -219,19 +232,19 @@ class Client:
         exclude_ids: Sequence[NodeId] = (),
         exact: bool = False,
         effort: int | None = None,
-    ) -> list[Neighbors]:
+    ) -> Answers:
         """Nearest nodes of each query (``{"id": …}``, ``{"vector": […]}`` or ``{"ids": [{"id": …, "weight": …}]}``)."""
         shared = {
             "k": k,
             "exclude": {"self": exclude_self, "connected": exclude_connected, "ids": list(exclude_ids)},
             "search": {"exact": exact, "effort": effort},
         }
-        answers: list[Neighbors] = []
+        answers = Answers()
         for start in range(0, len(queries), NEIGHBOR_QUERIES):
             body = {"queries": list(queries[start : start + NEIGHBOR_QUERIES]), **shared}
             answer = self._json("POST", f"/v1/embeddings/{ref}/neighbors", body)
             ref = answer["embedding"]
-            answers += [Neighbors.model_validate(item) for item in answer["answers"]]
+            answers.extend(Neighbors.model_validate(item) for item in answer["answers"])
         return answers
 
     def scores(self, ref: str, pairs: Sequence[tuple[NodeId, NodeId]]) -> list[PairScore]:

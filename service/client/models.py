@@ -10,7 +10,21 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Alias", "Embedded", "Embedding", "Event", "Graph", "Job", "Lookup", "Neighbor", "Neighbors", "PairScore"]
+from service.client.frames import Frames
+
+__all__ = [
+    "Alias",
+    "Answers",
+    "Embedded",
+    "Embedding",
+    "Event",
+    "Graph",
+    "Job",
+    "Lookup",
+    "Neighbor",
+    "Neighbors",
+    "PairScore",
+]
 
 
 class _Answer(BaseModel):
@@ -122,12 +136,43 @@ class PairScore(_Answer):
 
 
 @dataclass(frozen=True)
-class Lookup:
-    """vectors [n, D] float32 in the order asked for (zero where not found), found [n], and the set that answered."""
+class Lookup(Frames):
+    """ids [n] as asked for, vectors [n, D] float32 (zero where not found), found [n], and the set that answered."""
 
     embedding: str
     vectors: npt.NDArray[np.float32]
     found: npt.NDArray[np.bool_]
+    ids: list[str]
+
+    def to_arrow(self) -> Any:
+        """A row a node: ``id``, ``found`` and ``vector``, null where it is not found."""
+        import pyarrow as pa
+
+        dim = self.vectors.shape[1]
+        column = pa.FixedSizeListArray.from_arrays(pa.array(self.vectors.reshape(-1)), dim, mask=pa.array(~self.found))
+        return pa.table({"id": pa.array(self.ids, pa.string()), "found": pa.array(self.found), "vector": column})
+
+
+class Answers(list[Neighbors], Frames):
+    """Neighbours of several queries, in their order."""
+
+    def to_arrow(self) -> Any:
+        """A row a neighbour: ``query`` (its number, from 0), ``rank`` (from 1), ``id``, ``score``, ``connected``."""
+        import pyarrow as pa
+
+        rows = [
+            {"query": query, "rank": rank, "id": found.id, "score": found.score, "connected": found.connected}
+            for query, answer in enumerate(self)
+            for rank, found in enumerate(answer.results, start=1)
+        ]
+        types = {
+            "query": pa.int64(),
+            "rank": pa.int64(),
+            "id": pa.string(),
+            "score": pa.float64(),
+            "connected": pa.bool_(),
+        }
+        return pa.Table.from_pylist(rows, pa.schema(types))
 
 
 @dataclass(frozen=True)

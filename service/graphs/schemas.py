@@ -7,26 +7,29 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from preprocessing.artifact import read_manifest
 from preprocessing.bundle import BUNDLE
 from preprocessing.errors import ArtifactError, InputError
 from preprocessing.settings import NpzSource, PygSource, TableSource
+from service.errors import ForbiddenError
 from service.graphs.data_roots import under_roots, under_roots_or_uris
 from service.schemas import Answer, Name, Request
 
-__all__ = ["GraphAnswer", "GraphRequest", "NodeAnswer", "held_source", "registration"]
+__all__ = ["GraphAnswer", "GraphRequest", "NodeAnswer", "held_source", "registration", "still_under_roots"]
 
 
 Source = TableSource | NpzSource | PygSource
+TaggedSource = Annotated[Source, Field(discriminator="kind")]
+_SOURCE: TypeAdapter[Source] = TypeAdapter(TaggedSource)
 
 
 class GraphRequest(Request):
     """A graph by its tables, to be ingested by a job, or by a whole bundle: exactly one of them."""
 
     name: Name | None = None
-    source: Annotated[Source, Field(discriminator="kind")] | None = None
+    source: TaggedSource | None = None
     bundle: str | None = Field(None, description="A graph bundle under a data root.")
     direction: Literal["undirected", "directed", "reverse"] | None = Field(
         None, description="How edges of a source are read; default `undirected`. A bundle knows its own."
@@ -123,6 +126,20 @@ def registration(request: GraphRequest, roots: Sequence[Path], uris: Sequence[st
         "direction": manifest["direction"],
         "feature_dtype": manifest["settings"]["feature_dtype"],
     }
+
+
+def still_under_roots(source: dict[str, Any], roots: Sequence[Path], uris: Sequence[str]) -> dict[str, Any]:
+    """A registered source as it is; ``ForbiddenError`` where a path of it leads elsewhere by now.
+
+    Registration holds every path under the data roots, but a link may have taken the place of a file since.
+    """
+    registered = _SOURCE.validate_python(source)
+    if held_source(registered, roots, uris, "/source") != registered:
+        raise ForbiddenError(
+            "a path of the graph's source leads elsewhere than when it was registered",
+            remedy="register the graph again, by a path without links",
+        )
+    return source
 
 
 def held_source(source: Source, roots: Sequence[Path], uris: Sequence[str], pointer: str) -> Source:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from service.graphs.schemas import still_under_roots
 from service.jobs.stages import stage_command
 from service.machine import machine
 from service.settings import ServiceSettings
@@ -51,8 +52,13 @@ def stages_of(kind: str, graph: Graph, spec: dict[str, Any]) -> list[str]:
 
 
 def plan_job(job: Job, store: Store, settings: ServiceSettings) -> list[StagePlan]:
-    """The stages of ``job``; ``NotFoundError`` when its graph or embedding set is gone."""
+    """The stages of ``job``; ``NotFoundError`` when its graph or embedding set is gone, ``ForbiddenError`` when the
+    source to ingest is no longer under the data roots.
+    """
     graph = store.graph(job.graph)
+    stages = stages_of(job.kind, graph, job.spec)
+    if "ingest" in stages and graph.source is not None:
+        still_under_roots(graph.source, settings.data_roots, settings.data_uris)
     return [
         StagePlan(
             stage,
@@ -60,7 +66,7 @@ def plan_job(job: Job, store: Store, settings: ServiceSettings) -> list[StagePla
             _paths(stage, job, graph, store, settings)
             | ({"settings": _with_threads(stage, job)} if stage in job.spec else {}),
         )
-        for stage in stages_of(job.kind, graph, job.spec)
+        for stage in stages
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Query, Response, status
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, AwareDatetime
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator
+from pydantic_core import PydanticKnownError
 
 from preprocessing.artifact import fingerprint
 from preprocessing.errors import UsageError
@@ -153,7 +155,14 @@ def _in_utc(value: datetime) -> datetime:
         raise ValueError("the moment has no date in UTC") from None
 
 
-Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+def _dated(value: Any) -> Any:
+    """A date first of all: a bare number would be taken for seconds since 1970."""
+    if isinstance(value, str) and not re.match(r"\d{4}-", value):
+        raise PydanticKnownError("datetime_from_date_parsing", {"error": "expected as 2026-11-29T12:00:00Z"})
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_dated), AfterValidator(_in_utc)]
 
 
 @router.get("")

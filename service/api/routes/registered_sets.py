@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response, status
 from service.api.auth import WRITE
 from service.api.dependencies import SettingsDep, StoreDep
 from service.errors import ConflictError
-from service.graphs.data_roots import no_way_out, under_roots
+from service.graphs.data_roots import under_roots
 from service.search.registration import checked_set
 from service.search.schemas import EmbeddingIn, EmbeddingOut
 
@@ -30,7 +30,6 @@ def register_embedding(body: EmbeddingIn, response: Response, store: StoreDep, s
     if graph.state != "ready":
         raise ConflictError("the graph is not ingested yet", remedy="register the bundle that the set was made on")
     path = under_roots(body.path, settings.data_roots, "/path")
-    no_way_out(path, settings.data_roots, "/path")
     parts = checked_set(path, Path(graph.bundle))
     embedding, created = store.register_embedding(name=body.name, graph=graph.id, path=path, **parts)
     if not created:
