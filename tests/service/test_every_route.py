@@ -21,9 +21,6 @@ ROOT = Path(__file__).parents[2]
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 HIDDEN = {"GET /": "/", "GET /page/{name}": "/page/page.js", "GET /openapi.json": "/openapi.json"}
 NOT_YET = {
-    "POST /v1/embeddings": "register a set made on the command line",
-    "GET /v1/embeddings/{ref}/vectors": "bulk export",
-    "POST /v1/embeddings/{ref}/embed": "nodes never seen",
     "GET /v1/embeddings/{ref}/projection": "the map of the page",
 }
 """Routes that shared plans name and this branch does not have."""
