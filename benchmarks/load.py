@@ -33,7 +33,13 @@ def load(port: int, requests: list[bytes], connections: int, seconds: float, war
     with tempfile.TemporaryDirectory() as folder:
         lines, spec = Path(folder) / "requests", Path(folder) / "spec.json"
         lines.write_text("\n".join(one.hex() for one in requests))
-        fields = {"port": port, "requests": str(lines), "connections": connections, "seconds": seconds, "warm_s": warm_s}
+        fields = {
+            "port": port,
+            "requests": str(lines),
+            "connections": connections,
+            "seconds": seconds,
+            "warm_s": warm_s,
+        }
         spec.write_text(json.dumps(fields))
         done = subprocess.run([sys.executable, __file__, str(spec)], capture_output=True, text=True, check=False)
         if done.returncode:

@@ -45,6 +45,7 @@ from trainer.objectives import Step, new_objective
 from trainer.process import THREADING, tune_process
 from trainer.sampler_backends import new_sampler
 from trainer.settings import TrainSettings
+from trainer.unread_rows import UnreadRows
 
 WARM_UP = 3
 
@@ -222,6 +223,7 @@ def _parts(bundle: Bundle, settings: TrainSettings, count: int) -> dict[str, Any
     optimizer = torch.optim.AdamW(trained, lr=settings.optimizer.lr, fused=True)
     for owner, name, label in (
         (store, "rows", "features"),
+        (UnreadRows, "summed", "features"),
         (model.target, "forward", "target forward"),
         (model.online, "forward", "online forward"),
     ):

@@ -20,7 +20,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit, types
 
-from preprocessing.appended_nodes import NewNodes, appended_features, appended_labels, appended_split
+from preprocessing.appended_nodes import (
+    NewNodes,
+    appended_attributes,
+    appended_features,
+    appended_labels,
+    appended_split,
+)
 from preprocessing.array_file import mapped_npy, read_only
 from preprocessing.array_types import Int64Array, IntArray
 from preprocessing.artifact import fingerprint
@@ -133,6 +139,7 @@ class _Appended:
             tuple(notices),
             appended_split(bundle, nodes, rank, self.emitter),
             _joined(union),
+            appended_attributes(bundle, nodes, rank, *place),
         )
 
     def _edge_tables(self, notices: list[Notice]) -> dict[str, EdgeTable]:

@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from preprocessing.array_file import mapped_npy
 from preprocessing.array_types import Int64Array
+from preprocessing.attribute_columns import table_attribute
+from preprocessing.attributes import Attribute, placed_attribute
 from preprocessing.bundle import Bundle
 from preprocessing.edge_tables import column_of, unread
 from preprocessing.errors import InputError
@@ -30,7 +32,7 @@ from preprocessing.stage import Emitter
 from preprocessing.stored_graph import feature_blocks, feature_counts, stored_labels, stored_split
 from preprocessing.tables import Table, open_table
 
-__all__ = ["NewNodes", "appended_features", "appended_labels", "appended_split"]
+__all__ = ["NewNodes", "appended_attributes", "appended_features", "appended_labels", "appended_split"]
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,18 @@ class NewNodes:
         split = settings.split if settings.split in table.types and bundle.manifest["split"] is not None else None
         taken = [name for name in (id_column, label, split) if name is not None]
         spans = bundle.manifest["features"]["names"]
-        names = _feature_columns(table, settings, taken, list(spans))
-        others = [name for name in table.types if name not in (*taken, *names)]
+        names = _feature_columns(table, settings, [*taken, *bundle.attributes], list(spans))
+        if settings.attributes and set(settings.attributes) != set(bundle.attributes):
+            raise InputError(
+                "the graph has other attributes",
+                where=str(table.path),
+                given=", ".join(settings.attributes),
+                expected=", ".join(bundle.attributes) or "none",
+                remedy="leave `attributes` out: new nodes bring those of the graph",
+            )
+        for name in bundle.attributes:
+            table.require(name, "attribute")
+        others = [name for name in table.types if name not in (*taken, *names, *bundle.attributes)]
         notices += unread(table, others)
         return cls(table, id_column, names, [end - first for first, end in spans.values()], label, split)
 
@@ -124,6 +136,23 @@ def appended_features(
 
     names = {name: (first, end) for name, (first, end) in bundle.manifest["features"]["names"].items()}
     return FeatureSource(stored.shape[1], nonzeros, names, {}, blocks)
+
+
+def appended_attributes(
+    bundle: Bundle, nodes: NewNodes | None, rank: Int64Array, scratch: Path, emitter: Emitter
+) -> tuple[Attribute, ...]:
+    """Those of the bundle and of the table, which has a column for each."""
+    old = bundle.num_nodes
+    joined = list[Attribute]()
+    for number, name in enumerate(bundle.attributes):
+        before = bundle.attribute(name)
+        parts = [(before, rank[:old])]
+        if nodes is not None:
+            rows, progress = np.arange(len(rank) - old), partial(emitter.progress, unit=f"attributes '{name}'")
+            file = scratch / f"new-attribute-{number}.npy"
+            parts.append((table_attribute(nodes.table, name, rows, file, progress, before.type), rank[old:]))
+        joined.append(placed_attribute(parts, len(rank), scratch / f"attribute-{number}.npy"))
+    return tuple(joined)
 
 
 def appended_labels(

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array, IntArray
 from preprocessing.artifact import read_manifest
+from preprocessing.attributes import Attribute, open_attribute
 from preprocessing.errors import ArtifactError
 from preprocessing.ids import IdMap
 
@@ -279,6 +280,15 @@ class Bundle:
         if column is None:
             return None
         return Split(*(np.flatnonzero(pc.equal(column, part).fill_null(False)) for part in PARTS))
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Names of the columns kept for filters."""
+        return tuple(self.manifest.get("attributes", {}))
+
+    def attribute(self, name: str) -> Attribute:
+        """One of ``attributes``, memory-mapped."""
+        return open_attribute(self.path, name, self.manifest["attributes"][name])
 
     def ppr(self, top_k: int | None = None) -> PprRows:
         """PPR rows, the first ``top_k`` of each (default: all there are); ``ArtifactError`` if there are not enough."""

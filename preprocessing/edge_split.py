@@ -102,7 +102,7 @@ def _write(bundle: Bundle, path: Path, settings: EdgeSplitSettings, emitter: Emi
                 f"the graph has {len(edges_E)} edges and only {len(negatives[kind])} {kind} negatives: all are taken",
             )
     write_links(path, links)
-    copied = ("direction", "id_type", "features", "labels", "split", "warnings", "settings")
+    copied = ("direction", "id_type", "features", "labels", "split", "attributes", "warnings", "settings")
     return {
         **{name: bundle.manifest[name] for name in copied if name in bundle.manifest},
         "counts": {"nodes": nodes, **asdict(kept["topology"])},

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from preprocessing.array_types import Int64Array
 from preprocessing.artifact import fingerprint
+from preprocessing.attributes import Attribute
 from preprocessing.bundle import Bundle, DenseFeatures, SparseFeatures, Topology
 from preprocessing.errors import InputError
 from preprocessing.features import FeatureSource, matrix_features
@@ -77,6 +78,7 @@ def _induced(bundle: Bundle, rows: Int64Array, settings: GraphSettings) -> RawGr
         None,
         (),
         union=_arcs(bundle.topology, rows, position_N, turned),
+        attributes=tuple(_attribute(bundle.attribute(name), rows) for name in bundle.attributes),
     )
 
 
@@ -98,6 +100,11 @@ def _arcs(topology: Topology, rows: Int64Array, position_N: Int64Array, turned: 
         return (partial(block, first) for first in range(0, len(rows), BLOCK_ROWS))
 
     return Arcs(topology.num_arcs, topology.weights is not None, blocks)
+
+
+def _attribute(whole: Attribute, rows: Int64Array) -> Attribute:
+    """Strings that no node of ``rows`` has stay among those that codes stand for."""
+    return Attribute(whole.name, whole.type, whole.values[rows], whole.strings)
 
 
 def _features(bundle: Bundle, rows: Int64Array, settings: GraphSettings) -> FeatureSource | None:

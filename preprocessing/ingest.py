@@ -18,6 +18,7 @@ import numpy as np
 
 from preprocessing.arc_buckets import ArcBuckets
 from preprocessing.artifact import build, existing, fingerprint
+from preprocessing.attributes import write_attributes
 from preprocessing.bundle import BUNDLE
 from preprocessing.errors import InputError
 from preprocessing.features import FeatureDtype, write_features
@@ -177,6 +178,7 @@ def _write(raw: RawGraph, path: Path, scratch: Path, settings: GraphSettings, em
         "features": features,
         "labels": None if raw.labels is None else write_labels(raw.labels, path / "labels.parquet"),
         "split": None if raw.split is None else write_split(raw.split, path / "splits.parquet"),
+        "attributes": write_attributes(raw.attributes, path),
         "warnings": [asdict(notice) for notice in raw.warnings],
     }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from preprocessing.array_types import Float32Array, IntArray
+from preprocessing.attributes import Attribute
 from preprocessing.features import FeatureSource
 from preprocessing.ids import IdMap
 from preprocessing.labels import LabelSetSource, LabelSource
@@ -56,6 +57,7 @@ class RawGraph:
     notices: tuple[Notice, ...]
     split: SplitCodes | None = None
     union: Arcs | None = None
+    attributes: tuple[Attribute, ...] = ()
 
     @property
     def warnings(self) -> tuple[Notice, ...]:

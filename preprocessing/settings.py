@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, ByteSize, ConfigDict, Field, field_validator, model_validator
+
+from preprocessing.strict_numbers import StrictNumbers
 
 __all__ = [
     "PYG_DATASETS",
     "RELATION_NAME",
+    "RESERVED_ATTRIBUTES",
     "AppendSettings",
     "DegreeWeightSettings",
     "EdgeSplitSettings",
@@ -25,6 +28,10 @@ __all__ = [
     "Settings",
     "TableSource",
 ]
+
+RESERVED_ATTRIBUTES = ("degree", "label")
+"""What filters name of every graph."""
+MAX_ATTRIBUTES = 64
 
 
 # PyG's data sets of one homogeneous graph, and PPI, whose graphs are parts of a split. A closed list, because a name
@@ -54,8 +61,8 @@ PYG_DATASETS = (
 )
 
 
-class Settings(BaseModel):
-    """Base of every settings class: immutable, and an unknown field is an error."""
+class Settings(StrictNumbers):
+    """Base of every settings class: immutable; an unknown field is an error, and so is text for a number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -98,8 +105,8 @@ class TableSource(Settings):
         None,
         description=(
             "Feature columns: numbers or booleans, lists of floats of one length (vectors), or lists of integers (bags "
-            "of word numbers). Default: every such column that is neither id nor label, and every column of text of "
-            "which at least half of the first values are numbers."
+            "of word numbers). Default: every such column that is neither id, label nor attribute, and every "
+            "column of text of which at least half of the first values are numbers."
         ),
     )
     label: str | None = Field(
@@ -108,6 +115,14 @@ class TableSource(Settings):
 
     split: str | None = Field(
         None, description="Column of a published split, `train`, `validation`, `test` or nothing: for evaluation alone."
+    )
+    attributes: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
+        [],
+        max_length=MAX_ATTRIBUTES,
+        description=(
+            "Columns kept for filters of neighbour queries: numbers, booleans or strings, nulls allowed. One is a "
+            "feature, too, only where `features` names it. `degree` and `label` are there without."
+        ),
     )
 
     @model_validator(mode="after")
@@ -121,10 +136,23 @@ class TableSource(Settings):
     @model_validator(mode="after")
     def _node_columns_of_a_node_table(self) -> TableSource:
         given = [name for name in ("node_id", "features", "label", "split") if getattr(self, name) is not None]
+        given += ["attributes"] if self.attributes else []
         if self.nodes is None and given:
             raise ValueError(f"`{given[0]}` names a column of the node table: give `nodes`, or leave it out")
         if self.label is not None and self.label in (self.features or ()):
             raise ValueError("the label cannot be a feature: training would read what evaluation asks")
+        return self
+
+    @model_validator(mode="after")
+    def _attributes_of_names_of_their_own(self) -> TableSource:
+        taken = [name for name in RESERVED_ATTRIBUTES if name in self.attributes]
+        if taken:
+            raise ValueError(
+                f"an attribute cannot be called `{taken[0]}`: filters have one of that name in every graph; rename the "
+                "column"
+            )
+        if len(set(self.attributes)) < len(self.attributes):
+            raise ValueError("an attribute is named twice")
         return self
 
 

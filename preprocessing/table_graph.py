@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from preprocessing.array_file import mapped_npy
 from preprocessing.array_types import Int64Array
+from preprocessing.attribute_columns import table_attribute
+from preprocessing.attributes import Attribute
 from preprocessing.edge_tables import Unknown, column_of, edge_table, table_arcs, unread
 from preprocessing.errors import InputError
 from preprocessing.feature_columns import choose_features, table_features
@@ -41,6 +43,7 @@ def read_tables(settings: TableSource, dtype: FeatureDtype, scratch: Path, memor
     edges = {name: edge_table(open_table(InputFile.at(path)), settings, notices) for name, path in named.items()}
     ends = [end for relation in edges.values() for end in relation.ends]
     features, labels, split = None, None, None
+    attributes = tuple[Attribute, ...]()
     if settings.nodes is None:
         kind = id_kind(None, ends)
         ids, _ = sorted_ids(lambda: id_blocks(ends, kind, emitter), kind, scratch / "ids", memory)
@@ -55,14 +58,25 @@ def read_tables(settings: TableSource, dtype: FeatureDtype, scratch: Path, memor
             memory,
             partial(repeated_id, nodes, id_column),
         )
-        features, labels, split, notes = _attributes(nodes, id_column, settings, order, dtype, scratch, emitter)
+        rank = _rank(order, scratch)
+        features, labels, split, notes = _node_columns(nodes, id_column, settings, rank, dtype, scratch, emitter)
         notices += notes
+        attributes = tuple(
+            table_attribute(
+                nodes,
+                nodes.require(name, "attribute"),
+                rank,
+                scratch / f"attribute-{number}.npy",
+                partial(emitter.progress, unit=f"attributes '{name}'"),
+            )
+            for number, name in enumerate(settings.attributes)
+        )
     notices += [notice for relation in edges.values() for notice in unread(relation.table, relation.unread)]
     find = StringLookup(ids.column()).rows if kind == "string" else ids.rows
     unknown = Unknown(f"an id of {settings.nodes}", "add the node, drop the edge, or ingest without the node table")
     relations = {name: table_arcs(relation, kind, find, unknown, emitter) for name, relation in edges.items()}
     origin = ", ".join(str(relation.table.path) for relation in edges.values())
-    return RawGraph(origin, ids, relations, features, labels, tuple(notices), split)
+    return RawGraph(origin, ids, relations, features, labels, tuple(notices), split, attributes=attributes)
 
 
 def id_blocks(columns: Sequence[IdColumn], kind: IdKind, emitter: Emitter) -> Iterator[pa.Array]:
@@ -84,11 +98,20 @@ def repeated_id(table: Table, name: str, node: int | str, before: int, row: int)
     )
 
 
-def _attributes(
+def _rank(order: Int64Array, scratch: Path) -> Int64Array:
+    """The row of each row of the table, ``order`` turned round."""
+    rank: Int64Array = mapped_npy(scratch / "rank.npy", np.int64, (len(order),))
+    for first in range(0, len(order), BATCH_ROWS):
+        part = order[first : first + BATCH_ROWS]
+        rank[part] = np.arange(first, first + len(part))
+    return rank
+
+
+def _node_columns(
     nodes: Table,
     id_column: str,
     settings: TableSource,
-    order: Int64Array,
+    rank: Int64Array,
     dtype: FeatureDtype,
     scratch: Path,
     emitter: Emitter,
@@ -102,7 +125,7 @@ def _attributes(
     if settings.split is not None:
         taken.append(nodes.require(settings.split, "split"))
     if features is None:
-        features = choose_features(nodes, taken)
+        features = choose_features(nodes, [*taken, *settings.attributes])
     chosen = [nodes.require(name, "feature") for name in features]
     if id_column in chosen:
         raise nodes.column_fault(
@@ -111,10 +134,6 @@ def _attributes(
             expected="feature columns beside the id",
             remedy="leave the column out of the features, or name another node id column",
         )
-    rank = mapped_npy(scratch / "rank.npy", np.int64, (len(order),))
-    for first in range(0, len(order), BATCH_ROWS):
-        part = order[first : first + BATCH_ROWS]
-        rank[part] = np.arange(first, first + len(part))
     source, labels, split = None, None, None
     if chosen:
         source = table_features(nodes, chosen, rank, dtype, scratch, partial(emitter.progress, unit="feature rows"))
@@ -122,6 +141,6 @@ def _attributes(
         labels = table_labels(nodes, label, rank, scratch, partial(emitter.progress, unit="labels"))
     if settings.split is not None:
         split = table_split(nodes, settings.split, rank, partial(emitter.progress, unit="parts of the split"))
-    others = [name for name in nodes.types if name not in (*taken, *chosen)]
+    others = [name for name in nodes.types if name not in (*taken, *chosen, *settings.attributes)]
     hint = "" if labels is not None else "; name one as the label to have it read"
     return source, labels, split, unread(nodes, others, hint)

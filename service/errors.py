@@ -12,9 +12,10 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, OperationalError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 
 from preprocessing.errors import ArtifactError, InputError, ResourceError, RgrlError, UsageError
 
@@ -24,6 +25,7 @@ __all__ = [
     "ConflictError",
     "ForbiddenError",
     "LimitError",
+    "NotAcceptableError",
     "NotFoundError",
     "PreconditionError",
     "Problem",
@@ -38,6 +40,12 @@ class NotFoundError(RgrlError):
     """There is nothing by that id or name."""
 
     code = "not_found"
+
+
+class NotAcceptableError(RgrlError):
+    """The answer comes in none of the media types that ``Accept`` names."""
+
+    code = "not_acceptable"
 
 
 class ConflictError(RgrlError):
@@ -112,6 +120,7 @@ _STATUS: Mapping[type[RgrlError], int] = {
     UnauthorizedError: 401,
     ForbiddenError: 403,
     NotFoundError: 404,
+    NotAcceptableError: 406,
     ConflictError: 409,
     ArtifactError: 409,
     PreconditionError: 412,
@@ -136,6 +145,7 @@ _REMEDIES: Mapping[int, str] = {
     400: "send a body of valid JSON (RFC 8259), nested less deeply, with numbers of fewer digits",
     404: "see /openapi.json for the routes there are",
     405: "see the Allow header, or /openapi.json",
+    408: "send the body without pauses; over a slow line, in several requests",
 }
 
 
@@ -174,6 +184,7 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(OperationalError, _answer_database)
+    app.add_exception_handler(DataError, _answer_unstorable)
 
 
 def status_of(error: RgrlError) -> int:
@@ -205,7 +216,7 @@ def _answer_rgrl(request: Request, error: Exception) -> Response:
 def _answer_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     fields = [
-        FieldProblem(pointer=_pointer(fault, error.body), code=fault["type"], detail=fault["msg"])
+        FieldProblem(pointer=_pointer(fault, error.body), code=fault["type"], detail=_detail(fault))
         for fault in error.errors()
     ]
     count = f"{len(fields)} fault" + ("" if len(fields) == 1 else "s")
@@ -214,23 +225,51 @@ def _answer_validation(request: Request, error: Exception) -> Response:
     )
 
 
+def _detail(fault: Mapping[str, Any]) -> str:
+    """pydantic's words, save where they repeat what was given."""
+    if fault["type"] == "union_tag_invalid":
+        return f"expected one of {fault['ctx']['expected_tags']}"
+    return str(fault["msg"])
+
+
 def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(sorted(_methods(request)))
     phrase = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
-    code = BODY_TOO_LARGE if error.status_code == 413 else phrase
+    code = {413: BODY_TOO_LARGE, 429: BusyError.code}.get(error.status_code, phrase)
     return problem_response(
         error.status_code,
         code,
         error.detail,
         remedy=_REMEDIES.get(error.status_code),
         request_id=_request_id(request),
-        headers=error.headers,
+        retryable=error.status_code == 429,
+        headers=headers,
     )
+
+
+def _methods(request: Request) -> set[str]:
+    """What the request's path may be asked with: the router by itself tells of the first route with that path alone."""
+
+    def known(method: str) -> bool:
+        scope = {"type": "http", "method": method, "path": request.scope["path"], "headers": []}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return {method for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") if known(method)}
 
 
 def _answer_database(request: Request, _error: Exception) -> Response:
     return problem_response(
         503, "unavailable", "the job store does not answer", request_id=_request_id(request), retryable=True
+    )
+
+
+def _answer_unstorable(request: Request, _error: Exception) -> Response:
+    """PostgreSQL takes no null character in a text; in a path or a query there is nothing by such a name."""
+    return problem_response(
+        422, "validation_failed", "the request holds a text that cannot be stored", request_id=_request_id(request)
     )
 
 

@@ -8,14 +8,18 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, model_validator
 
+from preprocessing.strict_numbers import StrictNumbers
+
 __all__ = ["AliasName", "Answer", "Items", "Labels", "Name", "Request", "RequestPart"]
 
 Item = TypeVar("Item")
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 
-class RequestPart(BaseModel):
-    """Base of what stands inside a ``Request``: an unknown field is an error, and so is a number that is not finite."""
+class RequestPart(StrictNumbers):
+    """Base of what stands inside a ``Request``: an unknown field is an error, and so is a number that is not finite, or
+    that is text.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

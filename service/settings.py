@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 __all__ = ["ServiceSettings"]
@@ -31,21 +31,43 @@ class ServiceSettings(BaseSettings):
     database_url: str | None = Field(None, description="Default: SQLite in the home.")
     log_level: str = "info"
 
-    max_running: int = Field(1, ge=1, description="Jobs at a time.")
+    max_running: int = Field(16, ge=1, description="Jobs at a time, if there are cores, GPUs and memory for them.")
+    max_cores: int | None = Field(None, ge=1, description="Cores for all jobs together; default: the machine's.")
+    max_gpus: int | None = Field(None, ge=0, description="GPUs for all jobs together; default: the machine's.")
+    max_memory_bytes: int | None = Field(
+        None, ge=1, description="Memory for all jobs together; default: the machine's, or its control group's."
+    )
     max_queued: int = Field(1000, ge=1, description="Jobs that may wait; past it submitting answers 429.")
-    max_attempts: int = Field(3, ge=1, description="Starts of a job whose process was lost before it fails.")
+    max_attempts: int = Field(
+        3, ge=1, description="Attempts at a job that fail in a way that may pass before it fails."
+    )
+    retry_after_s: float = Field(
+        10.0, ge=0, description="Seconds before the second attempt; doubled for every later one."
+    )
     poll_s: float = Field(0.25, gt=0, description="Seconds between two looks at the jobs.")
     silent_after_s: float = Field(
         900.0, gt=0, description="Seconds without a report after which a running job is told to be silent."
+    )
+    stalled_after_s: float | None = Field(
+        None, gt=0, description="Seconds without a report after which an attempt is ended as failed; default: never."
     )
     cancel_grace_s: float = Field(20.0, ge=0, description="Seconds between SIGTERM and SIGKILL.")
     job_log_bytes: int = Field(16 * 2**20, ge=4096, description="Most that is kept of a job's log.")
 
     max_body_bytes: int = Field(32 * 2**20, ge=1024)
+    max_bodies_bytes: int = Field(
+        2**30, ge=1024, description="Bytes of the bodies of all requests in work; past it 429."
+    )
+    body_timeout_s: float = Field(60.0, gt=0, description="Seconds that a body may take to arrive; past it 408.")
     max_lookup_ids: int = Field(10_000, ge=1)
     max_lookup_ids_arrow: int = Field(100_000, ge=1)
     max_k: int = Field(1000, ge=1)
     max_queries: int = Field(256, ge=1)
+    max_embed_nodes: int = Field(1000, ge=1, description="New nodes that one call embeds.")
+    max_embed_edges: int = Field(
+        200_000, ge=1, description="Edges that one call reads around its new nodes, their own among them."
+    )
+    max_exports: int = Field(8, ge=1, description="Exports of whole sets at a time; past them 429.")
     max_searches: int = Field(
         default_factory=lambda: os.cpu_count() or 1, ge=1, description="Neighbour searches at a time; others wait."
     )
@@ -79,6 +101,12 @@ class ServiceSettings(BaseSettings):
     @classmethod
     def _real(cls, value: list[Path]) -> list[Path]:
         return [root.expanduser().resolve() for root in value]
+
+    @model_validator(mode="after")
+    def _room_for_one_body(self) -> ServiceSettings:
+        if self.max_bodies_bytes < self.max_body_bytes:
+            raise ValueError(f"max_bodies_bytes is less than max_body_bytes, {self.max_body_bytes}")
+        return self
 
     @property
     def database(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ from trainer.row_reader import RowReader
 from trainer.settings import FeatureSettings
 from trainer.sparse import Pattern, SparseMatrix
 from trainer.tally import Tally
+from trainer.unread_rows import UnreadRows
 from trainer.zeroed import Source, Zeroed
 
 __all__ = ["HASHED_COLUMNS", "FeatureStore", "Features", "Standardization", "load_features"]
@@ -40,18 +41,25 @@ class Features:
     """n nodes' features on a device: ``x @ weight_FD`` is [n, D], differentiable in the weight.
 
     ``scale_F`` multiplies columns (a view's mask, 1/σ); ``shift_F`` is taken from every row first (μ). ``mixes`` are
-    multiplied by from the left, one after the other, and decide the rows.
+    multiplied by from the left, one after the other, and decide the rows. ``sums_RF`` is what the first layer's nodes
+    hear of the stored rows, where it is known already.
     """
 
-    matrix: SparseMatrix | Tensor
+    stored: SparseMatrix | Tensor | UnreadRows
     scale_F: Tensor | None = None
     shift_F: Tensor | None = None
     mixes: tuple[SparseMatrix, ...] = ()
+    sums_RF: Tensor | None = None
+
+    @property
+    def matrix(self) -> SparseMatrix | Tensor:
+        """The stored rows, in memory."""
+        return self.stored.read if isinstance(self.stored, UnreadRows) else self.stored
 
     @property
     def shape(self) -> tuple[int, int]:
         """(n, F)."""
-        rows, columns = self.matrix.shape
+        rows, columns = self.stored.shape
         return self.mixes[-1].shape[0] if self.mixes else rows, columns
 
     def masked(self, keep_F: Tensor) -> Features:
@@ -60,7 +68,7 @@ class Features:
 
     def mixed(self, mix: SparseMatrix) -> Features:
         """R nodes whose features are mixes of these, by an R×n matrix."""
-        return replace(self, mixes=(*self.mixes, mix))
+        return replace(self, mixes=(*self.mixes, mix), sums_RF=None)
 
     def head(self, rows: int) -> Features:
         """The first nodes, [rows, F]."""
@@ -69,26 +77,33 @@ class Features:
         if self.mixes:
             *others, last = self.mixes
             return replace(self, mixes=(*others, last.head(rows)))
-        matrix = self.matrix
-        return replace(self, matrix=matrix[:rows] if isinstance(matrix, Tensor) else matrix.head(rows))
+        stored = self.stored
+        return replace(
+            self, stored=stored.head(rows) if isinstance(stored, SparseMatrix) else stored[:rows], sums_RF=None
+        )
 
     def take(self, row_R: Tensor) -> Features:
         """Some nodes, [R, F], in the order given."""
         assert not self.mixes
-        matrix = self.matrix
-        return replace(self, matrix=matrix[row_R] if isinstance(matrix, Tensor) else matrix.take(row_R))
+        stored = self.stored
+        return replace(
+            self, stored=stored.take(row_R) if isinstance(stored, SparseMatrix) else stored[row_R], sums_RF=None
+        )
 
     def heard(self, adjacency: SparseMatrix, weight_FD: Tensor) -> Tensor:
         """A X W, [R, D], differentiable in the weight: what R nodes hear of these.
 
         Where A X comes first, the way back passes no adjacency: features take no gradient.
         """
-        if not isinstance(self.matrix, Tensor) or self.mixes or not sums_first(adjacency, *weight_FD.shape):
-            return adjacency.matmul(self @ weight_FD)
+        heard_RF = self.sums_RF
+        if heard_RF is None:
+            matrix = self.matrix
+            if not isinstance(matrix, Tensor) or self.mixes or not sums_first(adjacency.pattern, *weight_FD.shape):
+                return adjacency.matmul(self @ weight_FD)
+            heard_RF = adjacency.matmul(matrix)
         scaled_FD = weight_FD if self.scale_F is None else self.scale_F[:, None] * weight_FD
-        heard_RF = adjacency.matmul(self.matrix)
         if self.shift_F is not None:
-            sum_R1 = adjacency.matmul(torch.ones(len(self.matrix), 1, device=self.matrix.device))
+            sum_R1 = adjacency.matmul(torch.ones(adjacency.shape[1], 1, device=heard_RF.device))
             heard_RF = heard_RF - sum_R1 * self.shift_F
         return rows_times(heard_RF, scaled_FD)
 
@@ -158,9 +173,19 @@ class FeatureStore:
             matrix = self._entries(matrix)
         else:
             matrix = replace(matrix, values=self._entries(matrix.values))
+        return self._standardized(matrix, device)
+
+    def unread(self, rows: Int64Array, device: torch.device | str) -> Features:
+        """As ``rows``; where the rows are numbers that can be summed as they are stored, none is read yet."""
+        if torch.device(device).type != "cpu" or not isinstance(self._source, _DenseSource) or self._binarize:
+            return self.rows(rows, device)
+        unread = self._source.unread(rows)
+        return self.rows(rows, device) if unread is None else self._standardized(unread, device)
+
+    def _standardized(self, stored: SparseMatrix | Tensor | UnreadRows, device: torch.device | str) -> Features:
         if (columns := self.standardization) is None:
-            return Features(matrix)
-        return Features(matrix, columns.scale_F.to(device), columns.shift_F.to(device))
+            return Features(stored)
+        return Features(stored, columns.scale_F.to(device), columns.shift_F.to(device))
 
     def _entries(self, stored: Tensor) -> Tensor:
         return ((stored > 0) if self._binarize else stored).float()
@@ -193,6 +218,14 @@ class _DenseSource:
 
     def read(self, rows: npt.NDArray[np.int64], device: torch.device | str) -> Tensor:
         return self._reader.dense(self._values, rows, device)
+
+    def unread(self, rows: Int64Array) -> UnreadRows | None:
+        """None where values are not float32."""
+        return (
+            None
+            if self._values.dtype != np.float32
+            else UnreadRows(self._values, rows, partial(self.read, device="cpu"))
+        )
 
 
 class _SparseSource:

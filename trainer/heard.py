@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from trainer.dense import rows_times
-from trainer.sparse import SparseMatrix
+from trainer.sparse import Pattern, SparseMatrix
 
 __all__ = ["heard", "sums_first"]
 
@@ -20,14 +20,13 @@ a CPU of two cores, and the ratio of a GPU's float32 operations to its memory's 
 
 def heard(adjacency: SparseMatrix, x_CF: Tensor, weight_FD: Tensor) -> Tensor:
     """A X W, [R, D], differentiable in X and W."""
-    if sums_first(adjacency, *weight_FD.shape):
+    if sums_first(adjacency.pattern, *weight_FD.shape):
         return rows_times(adjacency.matmul(x_CF), weight_FD)
     return adjacency.matmul(rows_times(x_CF, weight_FD))
 
 
-def sums_first(adjacency: SparseMatrix, columns: int, width: int) -> bool:
+def sums_first(pattern: Pattern, columns: int, width: int) -> bool:
     """Whether (A X) W is less work than A (X W), for an X of so many columns and a W of such width."""
-    rows, nodes = adjacency.shape
-    numbers = adjacency.pattern.num_entries * (columns - width)
-    operations = 2 * (rows - nodes) * columns * width
+    numbers = pattern.num_entries * (columns - width)
+    operations = 2 * (pattern.num_rows - pattern.num_columns) * columns * width
     return OPERATIONS_A_NUMBER * numbers + operations < 0

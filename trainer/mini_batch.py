@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from preprocessing.array_types import Int64Array
 from preprocessing.bundle import Bundle, Topology
@@ -17,9 +18,11 @@ from trainer.adjacency import PartAdjacency, SampledAdjacency
 from trainer.anchors import Anchors
 from trainer.augment import View, two_views
 from trainer.centrality import drop_factors
+from trainer.degrees import degrees_of
 from trainer.encoders import training_aggregator
 from trainer.feature_cache import HITS, ROWS, most_heard
 from trainer.features import Features, FeatureStore
+from trainer.heard import sums_first
 from trainer.mean_adjacency import MeanSampledAdjacency
 from trainer.objectives import AnchorSet, BankUse, Step
 from trainer.part import part_of
@@ -31,6 +34,7 @@ from trainer.sampler_backends import new_sampler
 from trainer.seeds import FEWEST_ROWS, SeedSet, seed_set
 from trainer.settings import TrainSettings
 from trainer.tally import Tally
+from trainer.unread_rows import UnreadRows
 
 __all__ = ["MiniBatch"]
 
@@ -71,6 +75,11 @@ class MiniBatch:
         self._banked = settings.has_bank
         self._num_nodes = bundle.num_nodes
         self._aggregator = training_aggregator(settings.encoder)
+        # Other encoders keep features of their own, other objectives and Half-Hop mix them: they need the rows.
+        self._hears_alone = (
+            settings.encoder.kind == "gcn" and settings.objective != "dgi" and not settings.augment.half_hop
+        )
+        self._first_width = settings.encoder.layers[0]
         self._fan_out = settings.batch.fan_out or [DEFAULT_FAN_OUT] * len(settings.encoder.layers)
         self._sampler: NeighborSampler = sampler or new_sampler(settings.batch)
         if settings.batch.order == "random":
@@ -132,12 +141,14 @@ class MiniBatch:
             ]
         sampled = [self._sampled(*pair) for pair in zip(self._topologies, samples, strict=True)]
         if self._settings.views == "relations":
-            views: Sequence[View] = [View(features, adjacency.normalized()) for features, adjacency in sampled]
+            views: Sequence[View] = [
+                _summed([View(features, adjacency.normalized())])[0] for features, adjacency in sampled
+            ]
         else:
             ((features, adjacency),), (sample,) = sampled, samples
             factors = None if self._factors is None else self._factors.of(sample.nodes)
             augment = self._settings.augment
-            views = two_views(features, adjacency.dropped, augment, shared, own, self._device, factors)
+            views = _summed(two_views(features, adjacency.dropped, augment, shared, own, self._device, factors))
         if asked >= len(seeds):
             return views, views
         parts = [self._part(sample, *pair, asked) for sample, pair in zip(samples, sampled, strict=True)]
@@ -147,14 +158,15 @@ class MiniBatch:
         self, sample: Sample, features: Features, adjacency: SampledAdjacency | MeanSampledAdjacency, seeds: int
     ) -> _PartOfViews:
         part = part_of(sample, seeds)
-        return _PartOfViews(features.take(torch.from_numpy(part.nodes).to(self._device)), adjacency.part(part))
+        nodes = torch.from_numpy(part.nodes).to(self._device)
+        return _PartOfViews(features.take(nodes), nodes, adjacency.part(part))
 
     def _sampled(self, topology: Topology, sample: Sample) -> tuple[Features, SampledAdjacency | MeanSampledAdjacency]:
-        degree_n = topology.indptr[sample.nodes + 1] - topology.indptr[sample.nodes]
-        adjacency = self._aggregator.sampled(sample, degree_n, self._device)
+        adjacency = self._aggregator.sampled(sample, degrees_of(topology, sample.nodes), self._device)
+        hears_sums = self._hears_alone and sums_first(adjacency.patterns[0], self._store.num_columns, self._first_width)
         with self._tally.timed("features_s"):
-            features = self._store.rows(sample.nodes, self._device)
-        return features, adjacency
+            read = self._store.unread if hears_sums else self._store.rows
+            return read(sample.nodes, self._device), adjacency
 
     def _with_anchors(self, stored: Anchors, shares: Sequence[Int64Array], draw: Draw) -> tuple[SeedSet, AnchorSet]:
         """Whom the step is about, and where among them the queries' anchors are; ``shares`` are every worker's
@@ -191,10 +203,28 @@ class MiniBatch:
 
 @dataclass(frozen=True)
 class _PartOfViews:
-    """The features as stored, which views of one neighbourhood scale and do not copy."""
+    """Rows as stored, which views of one neighbourhood scale and do not copy; ``nodes`` [m] are places in the whole."""
 
     features: Features
+    nodes: Tensor
     adjacency: PartAdjacency
 
     def of(self, view: View) -> View:
-        return View(replace(view.features, matrix=self.features.matrix), self.adjacency.of(view.adjacencies))
+        adjacencies = self.adjacency.of(view.adjacencies)
+        sums_RF = view.features.sums_RF
+        if sums_RF is not None:
+            # Who is heard here is heard there, by as many.
+            sums_RF = sums_RF[self.nodes[: adjacencies[0].shape[0]]]
+        return View(replace(view.features, stored=self.features.stored, sums_RF=sums_RF), adjacencies)
+
+
+def _summed(views: Sequence[View]) -> Sequence[View]:
+    """Views of the same rows, with what their first layers hear of them where the rows are not read."""
+    stored = views[0].features.stored
+    if not isinstance(stored, UnreadRows):
+        return views
+    sums = stored.summed([view.adjacencies[0] for view in views])
+    return [
+        replace(view, features=replace(view.features, sums_RF=sums_RF))
+        for view, sums_RF in zip(views, sums, strict=True)
+    ]

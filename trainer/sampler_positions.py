@@ -7,6 +7,7 @@ import numpy.typing as npt
 from numba import njit, types
 
 from preprocessing.array_types import Int64Array, IntArray
+from preprocessing.prefetching import prefetch
 
 __all__ = ["Positions"]
 
@@ -17,6 +18,9 @@ _HALF = np.uint64(32)
 _POSITION = np.uint64(2**32 - 1)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: multiplying by it spreads neighbouring numbers (Knuth, TAOCP 3, 6.4)."""
+
+AHEAD = 16
+"""Searches whose slots are asked for: each begins at random in a table larger than the nearest cache."""
 
 
 class Positions:
@@ -96,6 +100,7 @@ def _number(
 ) -> int:
     """Open addressing: ``nodes[:found]`` are in the table already; the answer is how many are now."""
     for place in range(len(picked)):
+        prefetch(table, _home(np.int64(picked[min(place + AHEAD, len(picked) - 1)]), shift))
         node = np.int64(picked[place])
         key = np.uint64(node) << _HALF
         slot = _home(node, shift)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from trainer.row_threads import over_rows
 
-__all__ = ["Pattern", "SparseMatrix"]
+__all__ = ["Pattern", "SparseMatrix", "add_four_rows", "add_row"]
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,28 @@ def _multiply_by_rows(matrix: SparseMatrix, x_CD: Tensor) -> Tensor:
     return out_RD
 
 
+@njit(nogil=True, inline="always")
+def add_four_rows(
+    out: npt.NDArray[np.float32],
+    row: int,
+    weight: npt.NDArray[np.float32],
+    source: npt.NDArray[np.int64],
+    x: npt.NDArray[np.float32],
+) -> None:
+    """Four weighted rows of ``x`` onto ``out[row]``, which is read and written once for them."""
+    a, b, c, d = weight[0], weight[1], weight[2], weight[3]
+    i, j, k, m = source[0], source[1], source[2], source[3]
+    for column in range(x.shape[1]):
+        out[row, column] += a * x[i, column] + b * x[j, column] + c * x[k, column] + d * x[m, column]
+
+
+@njit(nogil=True, inline="always")
+def add_row(out: npt.NDArray[np.float32], row: int, weight: float, source: int, x: npt.NDArray[np.float32]) -> None:
+    """A weighted row of ``x`` onto ``out[row]``."""
+    for column in range(x.shape[1]):
+        out[row, column] += weight * x[source, column]
+
+
 @njit(
     "void(int64[::1], int32[::1], float32[::1], float32[:, ::1], float32[:, ::1], int64, int64)",
     nogil=True,
@@ -178,12 +200,9 @@ def _multiply_rows(
     first: int,
     last: int,
 ) -> None:
-    """Four entries at a time: the row of the result is read and written once for them."""
-    width = x.shape[1]
     source, weight = np.zeros(4, np.int64), np.zeros(4, np.float32)
     for row in range(first, last):
-        for column in range(width):
-            out[row, column] = 0
+        out[row] = 0
         waiting = 0
         for entry in range(indptr[row], indptr[row + 1]):
             if values[entry] != 0:
@@ -191,14 +210,9 @@ def _multiply_rows(
                 waiting += 1
             if waiting == 4:
                 waiting = 0
-                a, b, c, d = weight[0], weight[1], weight[2], weight[3]
-                i, j, k, m = source[0], source[1], source[2], source[3]
-                for column in range(width):
-                    out[row, column] += a * x[i, column] + b * x[j, column] + c * x[k, column] + d * x[m, column]
+                add_four_rows(out, row, weight, source, x)
         for one in range(waiting):
-            a, i = weight[one], source[one]
-            for column in range(width):
-                out[row, column] += a * x[i, column]
+            add_row(out, row, weight[one], source[one], x)
 
 
 @njit("Tuple((int64[::1], int32[::1], int64[::1]))(int64[::1], int32[::1], int64)", nogil=True, cache=True)

@@ -12,7 +12,20 @@ from preprocessing.artifact import code_version
 from service.api.auth import READ, KeyRing, check_exposure, open_without_keys
 from service.api.direct import DirectVectors
 from service.api.middleware import BodyLimit, RequestContext
-from service.api.routes import aliases, embeddings, graphs, health, info, job_history, jobs, keys, page
+from service.api.routes import (
+    aliases,
+    embeddings,
+    export,
+    graphs,
+    health,
+    info,
+    job_history,
+    jobs,
+    keys,
+    new_nodes,
+    page,
+    registered_sets,
+)
 from service.errors import Problem, install_error_handlers
 from service.jobs.plan import Planner, plan_job
 from service.jobs.scheduler import Scheduler
@@ -68,6 +81,8 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        # A path has one spelling; a redirect would send a body, and a key, to where the Host header says.
+        redirect_slashes=False,
         responses=_PROBLEM,
     )
     app.state.settings = settings
@@ -76,16 +91,20 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     app.state.scheduler = scheduler
     app.state.keys = KeyRing(store, open_without_keys=open_without_keys(settings))
     app.state.searches = Turns(settings.max_searches, settings.search_wait_s)
+    app.state.exports = Turns(settings.max_exports, 0.0, "exports", "max_exports", "go on by cursor in a moment")
     app.state.embeddings = EmbeddingSets(store, settings.open_embeddings)
     app.include_router(health.router)
     app.include_router(page.router)
-    for part in (info, graphs, jobs, job_history, embeddings, aliases, keys):
+    for part in (info, graphs, jobs, job_history, registered_sets, embeddings, export, new_nodes, aliases, keys):
         app.include_router(part.router, dependencies=[READ])
     install_error_handlers(app)
     one_vector = next(route for route in embeddings.router.routes if getattr(route, "name", "") == "get_vector")
+    app.add_middleware(DirectVectors, sets=app.state.embeddings, keys=app.state.keys, metrics=metrics, route=one_vector)
     app.add_middleware(
-        DirectVectors, sets=app.state.embeddings, keys=app.state.keys, metrics=metrics, route=one_vector
+        BodyLimit,
+        limit=settings.max_body_bytes,
+        limit_of_all=settings.max_bodies_bytes,
+        timeout_s=settings.body_timeout_s,
     )
-    app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
     app.add_middleware(RequestContext, metrics=metrics)
     return app

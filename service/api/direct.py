@@ -1,7 +1,7 @@
 """The hottest request, one vector by id, answered ahead of the router while all it needs is in memory.
 
-Whatever is not at hand goes the usual way: a set that is not open, an id that is not found, keys that are due to be read
-again. The usual way has the answers for those, and this request's documentation.
+Whatever is not at hand goes the usual way: a set that is not open, an id that is not found, keys that are due to be
+read again. The usual way has the answers for those, and this request's documentation.
 """
 
 from __future__ import annotations

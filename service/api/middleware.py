@@ -79,11 +79,17 @@ class RequestContext:
 
 
 class BodyLimit:
-    """Refuses a body past ``limit`` bytes, by its declared length at once and by what arrives otherwise."""
+    """Bounds bodies: each in bytes and in the time it takes to arrive, and those of all requests in work together.
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
+    A body past ``limit`` bytes is refused by its declared length at once, and by what arrives otherwise.
+    """
+
+    def __init__(self, app: ASGIApp, limit: int, limit_of_all: int, timeout_s: float) -> None:
         self._app = app
         self._limit = limit
+        self._limit_of_all = limit_of_all
+        self._timeout_s = timeout_s
+        self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
@@ -97,21 +103,42 @@ class BodyLimit:
             )
             await answer(scope, receive, send)
             return
-        taken = 0
+        taken, whole = 0, False
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
 
         async def receive_within() -> Message:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
+            nonlocal taken, whole
+            if whole:
+                return await receive()
+            # HTTPException is the one exception that FastAPI lets out of its reading of a body.
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, self._slow(), _CLOSE) from None
+            size = len(message.get("body", b""))
+            taken += size
+            self._held += size
+            whole = not message.get("more_body", False)
             if taken > self._limit:
-                # The one exception that FastAPI lets out of its reading of a body.
                 raise HTTPException(413, self._detail(), _CLOSE)
+            if self._held > self._limit_of_all:
+                raise HTTPException(429, self._full(), _CLOSE)
             return message
 
-        await self._app(scope, receive_within, send)
+        try:
+            await self._app(scope, receive_within, send)
+        finally:
+            self._held -= taken
 
     def _detail(self) -> str:
         return f"the body is larger than the limit of {self._limit} bytes (setting max_body_bytes)"
+
+    def _slow(self) -> str:
+        return f"the body did not arrive within {self._timeout_s:g} seconds (setting body_timeout_s)"
+
+    def _full(self) -> str:
+        return f"the bodies of all requests in work exceed {self._limit_of_all} bytes (setting max_bodies_bytes)"
 
 
 _CLOSE = {"Connection": "close"}

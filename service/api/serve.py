@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import uvicorn
 
 from service.api.app import create_app
+from service.graphs.data_roots import check_roots
 from service.jobs.plan import Planner, plan_job
 from service.logs import configure_logging
 from service.settings import ServiceSettings
@@ -15,14 +18,17 @@ __all__ = ["serve"]
 CLOSE_STREAMS_AFTER_S = 3
 
 
-def serve(settings: ServiceSettings, *, plan: Planner = plan_job) -> None:
+def serve(settings: ServiceSettings, *, plan: Planner = plan_job, announce: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGTERM or SIGINT; jobs that run then go on, and the next server adopts them.
 
-    ``UsageError`` when another server has the home, or the address is open to others and there is no API key.
+    ``announce`` is called when nothing stands in the way any more. ``UsageError`` when another server has the home, a
+    data root is no folder, or the address is open to others and there is no API key.
     """
     configure_logging(settings.log_level)
+    check_roots(settings.data_roots)
     app = create_app(settings, plan=plan)
     app.state.scheduler.acquire()
+    announce()
     uvicorn.run(
         app,
         host=settings.host,

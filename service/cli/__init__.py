@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -15,25 +16,46 @@ from service.cli.keys import app as keys
 from service.cli.lookups import lookup, neighbors
 from service.cli.output import fail
 from service.cli.reproduce import reproduce
+from service.cli.resources import aliases, embeddings, graphs
 from service.cli.server import demo, doctor, serve
+from service.cli.settings import settings
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="rgrl",
-    help="Node embeddings for huge graphs, without labels: train with RGRL, serve with one process.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from preprocessing.artifact import code_version
+
+        print(f"rgrl {code_version()}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Tell the version and end.")
+    ] = False,
+) -> None:
+    """Node embeddings for huge graphs, without labels: train with RGRL, serve with one process."""
+
+
 for command in (
     *(demo, ingest, append, preprocess, train, embed, evaluate, export, index, serve, lookup, neighbors),
-    *(generate, split_edges, induce, reproduce, doctor),
+    *(generate, split_edges, induce, reproduce, settings, doctor),
 ):
     app.command()(command)
 app.add_typer(jobs, name="jobs")
-app.add_typer(keys, name="keys")
+for name, group in (("graphs", graphs), ("embeddings", embeddings), ("aliases", aliases), ("keys", keys)):
+    app.add_typer(group, name=name)
 
 
 def main() -> None:

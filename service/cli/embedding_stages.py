@@ -44,7 +44,10 @@ def train(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train on a bundle and embed every node; continues from the last checkpoint of a killed run."""
+    """Train on a bundle and embed every node; continues from the last checkpoint of a killed run.
+
+    What --set takes is listed by `rgrl settings train`.
+    """
     from trainer.settings import TrainSettings, resolve_preset
 
     document: dict[str, Any] = {} if preset is None else {"preset": preset}

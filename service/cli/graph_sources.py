@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,13 +13,22 @@ from preprocessing.errors import InputError
 __all__ = ["graph_request"]
 
 TABLE_SUFFIXES = (".parquet", ".csv")
+_EDGE_COLUMNS = ("source", "target", "weight")
+_SPOKEN = {
+    "node_id": "id",
+    "label": "label",
+    "features": "feature",
+    "source": "source",
+    "target": "target",
+    "weight": "weight",
+}
 
 
-def graph_request(named: str, pyg_root: Path, label: str | None = None) -> dict[str, Any]:
+def graph_request(named: str, pyg_root: Path, columns: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """``{"source": …}`` or ``{"bundle": …}`` for a path or a URI, or for a PyG data set if there is no such path.
 
     A folder is a bundle if it has a manifest, else it holds an ``edges`` table and perhaps a ``nodes`` table, whose
-    ``label`` column may be named. ``InputError`` for anything else.
+    ``columns`` may be named as in ``TableSource``. ``InputError`` for anything else.
     """
     path = Path(named).expanduser()
     if "://" in named:
@@ -27,16 +37,18 @@ def graph_request(named: str, pyg_root: Path, label: str | None = None) -> dict[
         request = _local(path.absolute())
     else:
         request = {"source": _pyg(named, pyg_root)}
-    if label is not None:
+    for option, column in (columns or {}).items():
         source = request.get("source", {})
-        if "nodes" not in source:
+        of_edges = option in _EDGE_COLUMNS
+        if ("edges" if of_edges else "nodes") not in source:
+            what = "edge" if of_edges else "node"
             raise InputError(
-                "a label column is named, but there is no node table",
-                given=f"label column '{label}' of {named}",
-                expected="a folder with a nodes table",
-                remedy="leave the label column out; other kinds of graph bring their labels with them",
+                f"a {_SPOKEN[option]} column is named, but there is no {what} table",
+                given=f"{_SPOKEN[option]} column '{column}' of {named}",
+                expected=f"a folder with {'an edges' if of_edges else 'a nodes'} table",
+                remedy=f"leave the {_SPOKEN[option]} column out; other kinds of graph bring their own with them",
             )
-        source["label"] = label
+        source[option] = column
     return request
 
 

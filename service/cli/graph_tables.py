@@ -52,6 +52,9 @@ def ingest(
     weight: Annotated[str | None, typer.Option(help="Weight column of the edges; default: `weight` or `w`.")] = None,
     feature: Annotated[list[str] | None, typer.Option(help="A feature column; repeatable; default: all.")] = None,
     label: Annotated[str | None, typer.Option(help="Label column.")] = None,
+    attribute: Annotated[
+        list[str] | None, typer.Option(help="A column kept for filters of neighbour queries; repeatable.")
+    ] = None,
     feature_dtype: Annotated[Precision, typer.Option(help="How features are kept.")] = Precision.FLOAT32,
     memory: Annotated[str | None, typer.Option(help="Memory to work in, as 4GiB.")] = None,
     as_json: AsJson = False,
@@ -69,6 +72,7 @@ def ingest(
         "weight": weight,
         "features": feature or None,
         "label": label,
+        "attributes": attribute or None,
     }
     settings = validated(
         IngestSettings,

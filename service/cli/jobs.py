@@ -27,8 +27,10 @@ class Kind(StrEnum):
     """What a job does."""
 
     INGEST = "ingest"
+    APPEND = "append"
     PREPROCESS = "preprocess"
     TRAIN = "train"
+    EMBED = "embed"
     EVALUATE = "evaluate"
     INDEX = "index"
     PIPELINE = "pipeline"
@@ -38,11 +40,22 @@ class Kind(StrEnum):
 def submit(
     kind: Annotated[Kind, typer.Argument(help="pipeline: ingest to index in one job.")],
     graph: Annotated[str | None, typer.Option(help="A graph's id, or a path or PyG name to register first.")] = None,
-    embedding: Annotated[str | None, typer.Option(help="Embedding set or alias, to evaluate or index.")] = None,
+    embedding: Annotated[
+        str | None, typer.Option(help="Embedding set or alias, to evaluate, to index, or to embed by.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="Published training settings, as cora or photo.")] = None,
-    alias: Annotated[str | None, typer.Option(help="Point this name at a pipeline's result.")] = None,
+    alias: Annotated[
+        str | None, typer.Option(help="Point this name at the embeddings that a pipeline or embed makes.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; repeatable.")] = None,
+    id_column: Annotated[str | None, typer.Option(help="Id column of --graph's node table.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Label column of --graph's node table.")] = None,
+    feature_column: Annotated[
+        list[str] | None, typer.Option(help="Feature column of --graph's node table; repeatable; default: all.")
+    ] = None,
+    source_column: Annotated[str | None, typer.Option(help="Source column of --graph's edge table.")] = None,
+    target_column: Annotated[str | None, typer.Option(help="Target column of --graph's edge table.")] = None,
     set_: Set = None,
     watch: Annotated[bool, typer.Option("--watch", help="Follow the job to its end.")] = False,
     server: Server = DEFAULT_SERVER,
@@ -54,8 +67,20 @@ def submit(
     if preset is not None:
         fields["train"] = {"preset": preset}
     assign(fields, set_ or [])
+    named = {
+        "node_id": id_column,
+        "label": label_column,
+        "features": feature_column or None,
+        "source": source_column,
+        "target": target_column,
+    }
+    columns = {option: column for option, column in named.items() if column is not None}
+    if columns and (graph is None or graph.startswith("graph_")):
+        raise UsageError(
+            "columns are named, but no tables", expected="--graph with a path", remedy="leave the columns out"
+        )
     with connect(server, key) as client:
-        fields["graph"] = None if graph is None else _graph_id(client, graph)
+        fields["graph"] = None if graph is None else _graph_id(client, graph, columns)
         job = client.submit(kind.value, **fields)
         if watch:
             raise typer.Exit(follow(client, job.id, as_json))
@@ -164,12 +189,13 @@ def _print_quality(embedding: Embedding) -> None:
         print_facts(facts)
 
 
-def _graph_id(client: Client, named: str) -> str:
+def _graph_id(client: Client, named: str, columns: dict[str, Any]) -> str:
     if named.startswith("graph_"):
         return named
     from service.cli.graph_sources import graph_request
 
-    return client.register_graph(**graph_request(named, Path("pyg-data").absolute()), name=Path(named).name).id
+    request = graph_request(named, Path("pyg-data").absolute(), columns)
+    return client.register_graph(**request, name=Path(named).name).id
 
 
 def _labels(given: list[str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -13,8 +14,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 __all__ = ["ProgressView"]
 
 
+LINE_EVERY_S = 10.0
+
+
 class ProgressView:
-    """Draws events as they come; without a terminal, a line at the end of each stage's part."""
+    """Draws events as they come; without a terminal, a line every ten seconds, and one at the end of a stage's part."""
 
     def __init__(self, console: Console | None = None) -> None:
         """Draw on ``console``, by default standard error."""
@@ -32,6 +36,7 @@ class ProgressView:
         self._tasks: dict[tuple[str, str], TaskID] = {}
         self._current: TaskID | None = None
         self._stage = ""
+        self._said_at = time.monotonic()
 
     def __enter__(self) -> ProgressView:
         self._progress.start()
@@ -69,8 +74,17 @@ class ProgressView:
             rate=f"{rate:,.1f}/s" if rate else "",
             left="" if done == total or eta is None else _duration(eta),
         )
-        if done == total and self._progress.disable:
-            self.console.print(f"{stage}: {total:,} {unit}", highlight=False)
+        if not self._progress.disable:
+            return
+        if done == total:
+            self.console.print(f"{stage}: {total:,} {unit}", highlight=False, soft_wrap=True)
+        elif time.monotonic() - self._said_at >= LINE_EVERY_S:
+            shown = self._progress.tasks[task].fields
+            words = [f"{stage}: {done:,} of {total:,} {unit}", shown["rate"], shown["left"], shown["figures"]]
+            self.console.print(", ".join(word for word in words if word), highlight=False, soft_wrap=True)
+        else:
+            return
+        self._said_at = time.monotonic()
 
 
 def _figures(data: Mapping[str, Any]) -> str:

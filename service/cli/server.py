@@ -42,12 +42,15 @@ def serve(
         given["insecure"] = True
     settings = validated(ServiceSettings, given)
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    if as_json:
-        print_json({"url": url, "home": str(settings.home)})
-    else:
-        print(f"rgrl serves {url} from {settings.home}; stop it with Ctrl-C")
-    sys.stdout.flush()
-    run(settings)
+
+    def announce() -> None:
+        if as_json:
+            print_json({"url": url, "home": str(settings.home)})
+        else:
+            print(f"rgrl serves {url} from {settings.home}; stop it with Ctrl-C")
+        sys.stdout.flush()
+
+    run(settings, announce=announce)
 
 
 def doctor(home: Home = DEFAULT_HOME, as_json: AsJson = False) -> None:

@@ -14,17 +14,35 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from service.client.models import Alias, Embedding, Event, Graph, Job, Lookup, Neighbor, Neighbors, PairScore
+from service.client.export import exported
+from service.client.models import (
+    Alias,
+    Answers,
+    Embedded,
+    Embedding,
+    Event,
+    Graph,
+    Job,
+    Lookup,
+    Neighbor,
+    Neighbors,
+    PairScore,
+)
 from service.client.transport import ApiError, ServerBusyError, Transport, UnreachableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "Alias",
+    "Answers",
     "ApiError",
     "Client",
+    "Embedded",
     "Embedding",
     "Event",
     "Graph",
@@ -37,7 +55,7 @@ __all__ = [
 ]
 
 NodeId = str | int
-JobKind = Literal["ingest", "preprocess", "train", "evaluate", "index", "pipeline"]
+JobKind = Literal["ingest", "append", "preprocess", "train", "embed", "evaluate", "index", "pipeline"]
 
 LOOKUP_IDS = 100_000
 NEIGHBOR_QUERIES = 256
@@ -164,6 +182,15 @@ class Client:
         """Embedding sets, newest first."""
         return (Embedding.model_validate(item) for item in self._pages("/v1/embeddings", {"graph": graph}))
 
+    def register_embedding(self, path: str, graph: str, name: str | None = None) -> Embedding:
+        """Register a set made on the command line, on the graph whose bundle it embeds; ``path`` is the server's.
+
+        Once more brings its report and index up to date.
+        """
+        return Embedding.model_validate(
+            self._json("POST", "/v1/embeddings", {"path": path, "graph": graph, "name": name})
+        )
+
     def embedding(self, ref: str) -> Embedding:
         """One embedding set, by id or alias."""
         return Embedding.model_validate(self._json("GET", f"/v1/embeddings/{ref}"))
@@ -192,7 +219,7 @@ class Client:
             dim = column.type.list_size
             vectors.append(column.values.fill_null(0).to_numpy(zero_copy_only=False).reshape(-1, dim))
             found.append(table["found"].to_numpy())
-        return Lookup(ref, np.concatenate(vectors), np.concatenate(found))
+        return Lookup(ref, np.concatenate(vectors), np.concatenate(found), [str(node) for node in ids])
 
     def neighbors(
         self,
@@ -205,25 +232,51 @@ class Client:
         exclude_ids: Sequence[NodeId] = (),
         exact: bool = False,
         effort: int | None = None,
-    ) -> list[Neighbors]:
+    ) -> Answers:
         """Nearest nodes of each query (``{"id": …}``, ``{"vector": […]}`` or ``{"ids": [{"id": …, "weight": …}]}``)."""
         shared = {
             "k": k,
             "exclude": {"self": exclude_self, "connected": exclude_connected, "ids": list(exclude_ids)},
             "search": {"exact": exact, "effort": effort},
         }
-        answers: list[Neighbors] = []
+        answers = Answers()
         for start in range(0, len(queries), NEIGHBOR_QUERIES):
             body = {"queries": list(queries[start : start + NEIGHBOR_QUERIES]), **shared}
             answer = self._json("POST", f"/v1/embeddings/{ref}/neighbors", body)
             ref = answer["embedding"]
-            answers += [Neighbors.model_validate(item) for item in answer["answers"]]
+            answers.extend(Neighbors.model_validate(item) for item in answer["answers"])
         return answers
 
     def scores(self, ref: str, pairs: Sequence[tuple[NodeId, NodeId]]) -> list[PairScore]:
         """Cosine of pairs of nodes."""
         answer = self._json("POST", f"/v1/embeddings/{ref}/scores", {"pairs": [list(pair) for pair in pairs]})
         return [PairScore.model_validate(item) for item in answer["items"]]
+
+    def embed(self, ref: str, nodes: Sequence[dict[str, Any]], edges: Sequence[dict[str, Any]] = ()) -> Embedded:
+        """Vectors of nodes that the graph has not, by the set's encoder; nothing is added to graph or set.
+
+        A node is ``{"id": …, "features": […]}`` (or ``{"columns": […], "values": […]}``), an edge
+        ``{"source": …, "target": …}`` between two of them, or one of them and a node of the graph.
+        """
+        import pyarrow as pa
+
+        response = self._transport.request(
+            "POST",
+            f"/v1/embeddings/{ref}/embed",
+            json={"nodes": list(nodes), "edges": list(edges)},
+            headers={"Accept": "application/vnd.apache.arrow.stream"},
+        )
+        table = pa.ipc.open_stream(response.content).read_all().combine_chunks()
+        column = table["vector"].chunk(0)
+        vectors = column.values.to_numpy().reshape(-1, column.type.list_size)
+        return Embedded(table.schema.metadata[b"embedding"].decode(), table["id"].to_pylist(), vectors)
+
+    def export(self, ref: str, *, shard: str = "0/1", cursor: str | None = None) -> Iterator[pa.RecordBatch]:
+        """Every row of an embedding set, or of shard ``i/n``, as Arrow batches of ``id`` and ``vector``.
+
+        A stream that breaks off is gone on with where it was; ``UnreachableError`` once the server stays away.
+        """
+        return exported(self._transport, ref, shard, cursor)
 
     def aliases(self) -> list[Alias]:
         """Every alias, by name."""

@@ -10,7 +10,21 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["Alias", "Embedding", "Event", "Graph", "Job", "Lookup", "Neighbor", "Neighbors", "PairScore"]
+from service.client.frames import Frames
+
+__all__ = [
+    "Alias",
+    "Answers",
+    "Embedded",
+    "Embedding",
+    "Event",
+    "Graph",
+    "Job",
+    "Lookup",
+    "Neighbor",
+    "Neighbors",
+    "PairScore",
+]
 
 
 class _Answer(BaseModel):
@@ -42,6 +56,8 @@ class Job(_Answer):
     attempt: int
     graph: str | None
     embedding: str | None
+    encoder: str | None = None
+    new_graph: str | None = None
     alias: str | None
     progress: dict[str, Any] | None
     health: dict[str, Any] | None = None
@@ -72,6 +88,7 @@ class Embedding(_Answer):
     """An embedding set; ``report`` is what evaluate found, ``index`` the index and its measured recall."""
 
     id: str
+    name: str | None = None
     graph: str
     job: str | None
     state: str
@@ -119,9 +136,49 @@ class PairScore(_Answer):
 
 
 @dataclass(frozen=True)
-class Lookup:
-    """vectors [n, D] float32 in the order asked for (zero where not found), found [n], and the set that answered."""
+class Lookup(Frames):
+    """ids [n] as asked for, vectors [n, D] float32 (zero where not found), found [n], and the set that answered."""
 
     embedding: str
     vectors: npt.NDArray[np.float32]
     found: npt.NDArray[np.bool_]
+    ids: list[str]
+
+    def to_arrow(self) -> Any:
+        """A row a node: ``id``, ``found`` and ``vector``, null where it is not found."""
+        import pyarrow as pa
+
+        dim = self.vectors.shape[1]
+        column = pa.FixedSizeListArray.from_arrays(pa.array(self.vectors.reshape(-1)), dim, mask=pa.array(~self.found))
+        return pa.table({"id": pa.array(self.ids, pa.string()), "found": pa.array(self.found), "vector": column})
+
+
+class Answers(list[Neighbors], Frames):
+    """Neighbours of several queries, in their order."""
+
+    def to_arrow(self) -> Any:
+        """A row a neighbour: ``query`` (its number, from 0), ``rank`` (from 1), ``id``, ``score``, ``connected``."""
+        import pyarrow as pa
+
+        rows = [
+            {"query": query, "rank": rank, "id": found.id, "score": found.score, "connected": found.connected}
+            for query, answer in enumerate(self)
+            for rank, found in enumerate(answer.results, start=1)
+        ]
+        types = {
+            "query": pa.int64(),
+            "rank": pa.int64(),
+            "id": pa.string(),
+            "score": pa.float64(),
+            "connected": pa.bool_(),
+        }
+        return pa.Table.from_pylist(rows, pa.schema(types))
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """vectors [n, D] float32 of new nodes in the order asked for, their ids, and the set whose encoder made them."""
+
+    embedding: str
+    ids: list[str]
+    vectors: npt.NDArray[np.float32]

@@ -100,7 +100,23 @@ class UnreachableError(RgrlError):
 _INVALID_CODES = {"usage_invalid", "validation_failed", "limit_exceeded"}
 
 
-def _error(response: httpx2.Response) -> ApiError:
+def _at(document: Any, pointer: str | None) -> Any:
+    """What a JSON pointer names in a request's body; None where that is nothing, or a part and no value."""
+    if not pointer or not pointer.startswith("/"):
+        return None
+    for step in pointer[1:].split("/"):
+        step = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, list) and step.isdigit() and int(step) < len(document):
+            document = document[int(step)]
+        elif isinstance(document, dict) and step in document:
+            document = document[step]
+        else:
+            return None
+    return None if isinstance(document, dict | list) else document
+
+
+def _error(response: httpx2.Response, sent: Any = None) -> ApiError:
+    """The server's answer as an error. It names no value: the one that its pointer names in ``sent`` is added."""
     try:
         problem = response.json()
     except ValueError:
@@ -118,7 +134,10 @@ def _error(response: httpx2.Response) -> ApiError:
         kind = ServerFaultError
     else:
         kind = InvalidRequestError if problem.get("code") in _INVALID_CODES else RejectedError
-    return kind(status, problem)
+    error = kind(status, problem)
+    given = _at(sent, error.pointer)
+    error.given = None if given is None else str(given)
+    return error
 
 
 class Transport:
@@ -171,7 +190,7 @@ class Transport:
                 _wait(attempt, response.headers.get("Retry-After"))
                 continue
             if response.is_error:
-                raise _error(response)
+                raise _error(response, json)
             return response
         raise AssertionError("the last attempt returns or raises")
 
@@ -185,6 +204,19 @@ class Transport:
                     response.read()
                     raise _error(response)
                 yield iter(httpx2.EventSource(response))
+        except httpx2.TransportError as error:
+            raise self._unreachable(error) from error
+
+    @contextmanager
+    def stream(self, path: str, params: dict[str, Any], accept: str) -> Iterator[httpx2.Response]:
+        """An answer that is read as it comes; ``UnreachableError`` when it breaks off."""
+        wanted = {name: value for name, value in params.items() if value is not None}
+        try:
+            with self._http.stream("GET", path, params=wanted, headers={"Accept": accept}) as response:
+                if response.is_error:
+                    response.read()
+                    raise _error(response)
+                yield response
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
 

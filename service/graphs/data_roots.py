@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from preprocessing.errors import InputError
+from preprocessing.errors import InputError, UsageError
 from service.errors import ForbiddenError
 
-__all__ = ["under_roots", "under_roots_or_uris"]
+__all__ = ["check_roots", "under_roots", "under_roots_or_uris"]
 
 _REMEDY = "move the data under a data root, or start the server with RGRL_DATA_ROOTS naming its folder"
+
+
+def check_roots(roots: Sequence[Path]) -> None:
+    """``UsageError`` for a data root that is no folder: requests could name nothing under it."""
+    for root in roots:
+        if not root.is_dir():
+            raise UsageError(
+                "a data root is no folder",
+                given=root,
+                expected="existing folders (--data-root, RGRL_DATA_ROOTS)",
+                remedy="make the folder, or correct its path",
+            )
 
 
 def under_roots_or_uris(text: str, roots: Sequence[Path], uris: Sequence[str], pointer: str) -> str:
@@ -40,8 +53,8 @@ def under_roots_or_uris(text: str, roots: Sequence[Path], uris: Sequence[str], p
 def under_roots(text: str, roots: Sequence[Path], pointer: str, *, must_exist: bool = True) -> Path:
     """The real path of ``text``, which is absolute or relative to a data root.
 
-    ``ForbiddenError`` when it, or anything directly in it, leads out of every root; ``InputError`` when there is
-    nothing there. Whether something exists outside the roots is not told.
+    ``ForbiddenError`` when it, or a link anywhere in it, leads out of every root; ``InputError`` when there is nothing
+    there. Whether something exists outside the roots is not told.
     """
     inside = [path for path in _candidates(text, roots, pointer) if _within(path, roots)]
     if not inside:
@@ -55,7 +68,7 @@ def under_roots(text: str, roots: Sequence[Path], pointer: str, *, must_exist: b
     if must_exist and not present:
         raise InputError("there is nothing at this path", expected="an existing path", pointer=pointer)
     path = (present or inside)[0]
-    if path.is_dir() and not all(_within(entry.resolve(), roots) for entry in path.iterdir()):
+    if any(_leads_out(link, roots) for link in _links(path)):
         raise ForbiddenError(
             "the folder holds a link that leads out of the data roots", remedy=_REMEDY, pointer=pointer
         )
@@ -68,6 +81,23 @@ def _candidates(text: str, roots: Sequence[Path], pointer: str) -> Iterator[Path
             yield (root / text).resolve()
         except (OSError, ValueError, RuntimeError) as error:
             raise InputError("this cannot be a path", expected="a path", pointer=pointer) from error
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    """Every symbolic link in a folder, at any depth; none for a file."""
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            entry = Path(parent, name)
+            if entry.is_symlink():
+                yield entry
+
+
+def _leads_out(link: Path, roots: Sequence[Path]) -> bool:
+    try:
+        return not _within(link.resolve(), roots)
+    except (OSError, RuntimeError):
+        # A link that leads to itself leads nowhere.
+        return True
 
 
 def _exists(path: Path) -> bool:

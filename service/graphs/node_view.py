@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from preprocessing.artifact import read_manifest
@@ -21,7 +22,9 @@ OPEN_BUNDLES = 16
 
 
 def node_view(path: Path, node: str) -> NodeAnswer:
-    """Degree, an even sample of neighbours, and the PPR row of ``node``; ``NotFoundError`` for an unknown id."""
+    """Degree, an even sample of neighbours, and the PPR row of ``node``; ``NotFoundError`` for an unknown id,
+    ``ArtifactError`` for a damaged bundle.
+    """
     bundle = _open(path, (path / "manifest.json").stat().st_mtime_ns)
     row = bundle.ids.row(node)
     if row is None:
@@ -49,6 +52,15 @@ def _ppr_row(bundle: Bundle, row: int) -> PprAnswer | None:
         read_manifest(directory, PPR)
     except ArtifactError:
         return None
+    try:
+        return _read_row(bundle, directory, row)
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise ArtifactError(
+            f"the graph's PPR rows cannot be read ({error})", remedy="preprocess again", where=str(directory)
+        ) from error
+
+
+def _read_row(bundle: Bundle, directory: Path, row: int) -> PprAnswer | None:
     for part in sorted(directory.glob("part-*.parquet")):
         file = pq.ParquetFile(part)
         for group in range(file.num_row_groups):

@@ -7,23 +7,29 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from preprocessing.artifact import read_manifest
 from preprocessing.bundle import BUNDLE
 from preprocessing.errors import ArtifactError, InputError
 from preprocessing.settings import NpzSource, PygSource, TableSource
+from service.errors import ForbiddenError
 from service.graphs.data_roots import under_roots, under_roots_or_uris
 from service.schemas import Answer, Name, Request
 
-__all__ = ["GraphAnswer", "GraphRequest", "NodeAnswer", "registration"]
+__all__ = ["GraphAnswer", "GraphRequest", "NodeAnswer", "held_source", "registration", "still_under_roots"]
+
+
+Source = TableSource | NpzSource | PygSource
+TaggedSource = Annotated[Source, Field(discriminator="kind")]
+_SOURCE: TypeAdapter[Source] = TypeAdapter(TaggedSource)
 
 
 class GraphRequest(Request):
     """A graph by its tables, to be ingested by a job, or by a whole bundle: exactly one of them."""
 
     name: Name | None = None
-    source: Annotated[TableSource | NpzSource | PygSource, Field(discriminator="kind")] | None = None
+    source: TaggedSource | None = None
     bundle: str | None = Field(None, description="A graph bundle under a data root.")
     direction: Literal["undirected", "directed", "reverse"] | None = Field(
         None, description="How edges of a source are read; default `undirected`. A bundle knows its own."
@@ -96,7 +102,7 @@ def registration(request: GraphRequest, roots: Sequence[Path], uris: Sequence[st
     if request.source is not None:
         return {
             "name": request.name,
-            "source": _source(request.source, roots, uris).model_dump(mode="json"),
+            "source": held_source(request.source, roots, uris, "/source").model_dump(mode="json"),
             "bundle": None,
             "manifest": None,
             "direction": request.direction or "undirected",
@@ -122,25 +128,36 @@ def registration(request: GraphRequest, roots: Sequence[Path], uris: Sequence[st
     }
 
 
-def _source(
-    source: TableSource | NpzSource | PygSource, roots: Sequence[Path], uris: Sequence[str]
-) -> TableSource | NpzSource | PygSource:
-    """The same with every path real."""
+def still_under_roots(source: dict[str, Any], roots: Sequence[Path], uris: Sequence[str]) -> dict[str, Any]:
+    """A registered source as it is; ``ForbiddenError`` where a path of it leads elsewhere by now.
 
-    def real(text: str, pointer: str) -> str:
-        return under_roots_or_uris(text, roots, uris, pointer)
+    Registration holds every path under the data roots, but a link may have taken the place of a file since.
+    """
+    registered = _SOURCE.validate_python(source)
+    if held_source(registered, roots, uris, "/source") != registered:
+        raise ForbiddenError(
+            "a path of the graph's source leads elsewhere than when it was registered",
+            remedy="register the graph again, by a path without links",
+        )
+    return source
+
+
+def held_source(source: Source, roots: Sequence[Path], uris: Sequence[str], pointer: str) -> Source:
+    """The same with every path real, and under ``roots`` or below ``uris``; ``pointer`` is the source's."""
+    return source.model_copy(update=_held_paths(source, roots, uris, pointer))
+
+
+def _held_paths(source: Source, roots: Sequence[Path], uris: Sequence[str], pointer: str) -> dict[str, Any]:
+    def real(text: str, part: str) -> str:
+        return under_roots_or_uris(text, roots, uris, pointer + part)
 
     match source:
         case TableSource():
             named = {name: getattr(source, name) for name in ("edges", "nodes")}
-            update: dict[str, Any] = {
-                name: real(text, f"/source/{name}") for name, text in named.items() if text is not None
-            }
-            update["relations"] = {
-                name: real(text, f"/source/relations/{name}") for name, text in source.relations.items()
-            }
+            tables = {name: real(text, f"/{name}") for name, text in named.items() if text is not None}
+            relations = {name: real(text, f"/relations/{name}") for name, text in source.relations.items()}
+            return {**tables, "relations": relations}
         case NpzSource():
-            update = {"path": real(source.path, "/source/path")}
+            return {"path": real(source.path, "/path")}
         case PygSource():
-            update = {"root": str(under_roots(source.root, roots, "/source/root", must_exist=False))}
-    return source.model_copy(update=update)
+            return {"root": str(under_roots(source.root, roots, f"{pointer}/root", must_exist=False))}

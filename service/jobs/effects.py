@@ -10,10 +10,10 @@ from sqlalchemy import Connection
 
 from preprocessing.artifact import read_manifest
 from preprocessing.bundle import BUNDLE
-from service.jobs.plan import embedding_id
+from service.jobs.plan import embedding_id, new_graph_id
 from service.store import Job, Store
 from service.store.embeddings import insert_embedding, point_alias, set_part
-from service.store.graphs import graph_ready
+from service.store.graphs import graph_ready, insert_graph
 from service.store.lifecycle import Effect, FileEvent
 
 __all__ = ["EMBEDDING_SET", "file_event", "success_effect"]
@@ -50,7 +50,15 @@ def _result_effect(stage: str, summary: dict[str, Any], job: Job, store: Store) 
             graph = store.graph(job.graph)
             manifest = read_manifest(Path(graph.bundle), BUNDLE)
             return lambda connection: graph_ready(connection, graph.id, manifest)
-        case "train":
+        case "append":
+            new = new_graph_id(job.id)
+            bundle = store.graphs_dir / new / "bundle"
+            facts = read_manifest(bundle, BUNDLE)
+            name = job.name or store.graph(job.graph).name
+            return lambda connection: insert_graph(
+                connection, new, job=job.id, name=name, bundle=bundle, manifest=facts
+            )
+        case "train" | "embed":
             made = embedding_id(job.id)
             path = store.embeddings_dir / made
             counts = read_manifest(path, EMBEDDING_SET)["counts"]

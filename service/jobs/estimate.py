@@ -1,7 +1,8 @@
 """What a job will roughly take, from the counts of its bundle: for a dry run.
 
-The figures are sums of what each stage must hold, write and compute, at rates typical of one core. They are meant to
-tell minutes from days and a laptop from a cluster.
+The figures are sums of what each stage must hold, write and compute, at rates typical of one core, and of what its
+process takes to start. They are meant to tell minutes from days and a laptop from a cluster; benchmarks/estimates.py
+sets them beside real runs.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from service.machine import machine
 from service.store import Graph
 from trainer.settings import TrainSettings
 
@@ -19,6 +20,19 @@ __all__ = ["Estimate", "estimate"]
 
 FLOPS_PER_CORE = 5e9
 PPR_ROWS_PER_CORE = 5e3
+INGEST_BYTES_PER_S = 5e7
+# Rows that are solved until they are proved, on graphs of at most ``ppr.exact_arcs``.
+PPR_EXACT_ROWS_PER_CORE = 7e2
+# Memory in MiB and seconds of a stage whose graph is next to nothing: imports, threads, kernels from their cache
+# (benchmarks/estimates.py --quick, 2026-11-29, two cores).
+START = {
+    "append": (200, 1.5),
+    "preprocess": (200, 3.0),
+    "train": (600, 8.0),
+    "embed": (300, 4.0),
+    "evaluate": (400, 5.0),
+    "index": (110, 0.7),
+}
 PROBE_STEP_FLOPS = 6.0
 NO_COUNTS = "the graph is not ingested yet, so its size is unknown"
 
@@ -28,12 +42,17 @@ _Cost = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes of memory at the peak, bytes written, seconds on this machine; None where ``basis`` says why not."""
+    """Bytes of memory at the peak, bytes written, seconds on this machine; None where ``basis`` says why not.
+
+    ``home_bytes`` are written in the server's home, ``bundle_bytes`` in the graph's folder.
+    """
 
     memory_bytes: int | None
     disk_bytes: int | None
     seconds: float | None
     basis: str
+    home_bytes: int = 0
+    bundle_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -51,8 +70,18 @@ class _Size:
         return 8 * self.nodes + 4 * self.arcs + 8 * self.values
 
 
-def estimate(stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int | None) -> Estimate:
-    """Add up the stages of a job on ``graph``; ``dim`` is the width of the embedding set it is about."""
+def estimate(
+    stages: Iterable[str],
+    spec: dict[str, Any],
+    graph: Graph,
+    dim: int | None,
+    cores: int,
+    layers: list[int] | None = None,
+) -> Estimate:
+    """Add up the stages of a job on ``graph``; ``dim`` is the width of the embedding set that it is about.
+
+    ``layers`` are the widths of the encoder that it embeds by.
+    """
     if graph.counts is None:
         return Estimate(None, None, None, NO_COUNTS)
     features = graph.features or {}
@@ -60,28 +89,65 @@ def estimate(stages: Iterable[str], spec: dict[str, Any], graph: Graph, dim: int
     nodes = graph.counts["nodes"]
     size = _Size(nodes, graph.counts["arcs"], columns, nodes * columns * float(features.get("density") or 1.0))
     dim = int(spec["train"]["encoder"]["layers"][-1]) if "train" in spec else dim or 0
-    cores = machine().cores
-    parts = [_STAGES[stage](size, spec.get(stage, {}), dim, cores) for stage in stages if stage in _STAGES]
+    if layers is not None:
+        spec = spec | {"embed": spec["embed"] | {"layers": layers}}
+    parts = {stage: _stage(stage, size, spec.get(stage, {}), dim, cores) for stage in stages if stage in _STAGES}
+    written = int(sum(disk for _, disk, _ in parts.values()))
+    in_bundle = int(sum(disk for stage, (_, disk, _) in parts.items() if stage == "preprocess"))
     return Estimate(
-        int(max((memory for memory, _, _ in parts), default=0)),
-        int(sum(disk for _, disk, _ in parts)),
-        round(sum(seconds for _, _, seconds in parts), 1),
+        int(max((memory for memory, _, _ in parts.values()), default=0)),
+        written,
+        round(sum(seconds for _, _, seconds in parts.values()), 1),
         f"{nodes} nodes, {size.arcs} arcs, {columns} feature columns; {cores} cores of {FLOPS_PER_CORE:.0e} flop/s",
+        written - in_bundle,
+        in_bundle,
     )
+
+
+def _append(size: _Size, spec: dict[str, Any], _dim: int, _cores: int) -> _Cost:
+    """Old and new are written twice, sorted in between, within the memory that the settings allow."""
+    source = spec["source"]
+    tables = [source["edges"], source["nodes"], *source["relations"].values()]
+    total = size.bytes + sum(_table_bytes(Path(table)) for table in tables if table is not None)
+    return min(float(spec["memory"]), 2 * total), 2 * total, total / INGEST_BYTES_PER_S
+
+
+def _table_bytes(path: Path) -> int:
+    """Of a table or a folder of its parts, three times what is packed; 0 where it is not of this machine."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size * (1 if file.suffix == ".csv" else 3) for file in files)
+
+
+def _embed(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
+    """One pass of products and SpMM; a layer's rows are on disk, and the vectors there twice."""
+    widths = spec["layers"]
+    products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
+    disk = size.nodes * (4 * max(widths) + 9 * dim)
+    operations = 2 * (products + size.arcs * sum(widths))
+    return size.bytes + 4 * size.nodes * max(widths), disk, operations / (FLOPS_PER_CORE * cores)
+
+
+def _stage(stage: str, size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
+    """What grows with the graph, and the start."""
+    memory, disk, seconds = _STAGES[stage](size, spec, dim, cores)
+    held, start = START[stage]
+    return memory + held * 2**20, disk, seconds + start
 
 
 def _preprocess(size: _Size, spec: dict[str, Any], _dim: int, cores: int) -> _Cost:
     """Rows of K neighbours and scores; a push a row."""
     threads = min((spec.get("threads") or cores) * max(spec.get("num_workers", 0), 1), cores)
     disk = size.nodes * (12 * spec["ppr"]["top_k"] + 48)
-    return size.bytes + disk / 4, disk, size.nodes / (PPR_ROWS_PER_CORE * threads)
+    exact = size.arcs <= spec["ppr"]["exact_arcs"]
+    rate = PPR_EXACT_ROWS_PER_CORE if exact else PPR_ROWS_PER_CORE
+    return size.bytes + disk / 4, disk, size.nodes / (rate * threads)
 
 
 def _train(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """Two views, forward and backward online and forward on the target: seven passes of products and SpMM an epoch."""
     settings = TrainSettings.model_validate(spec).for_graph(size.nodes)
     widths, run, full = settings.encoder.layers, settings.run, settings.batch.mode == "full"
-    held = size.nodes if full else settings.batch.size * 100
+    held = size.nodes if full else min(settings.batch.size * 100, size.nodes)
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
     spmm = size.arcs * sum(widths)
     comparisons = size.nodes * _compared(settings, size.nodes if full else settings.batch.size) * dim
@@ -123,10 +189,17 @@ def _evaluate(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
 def _index(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """The vectors again, with links; every node added weighs ``build_effort`` candidates (none in an exact index)."""
     exact = spec["kind"] == "exact" or (spec["kind"] == "auto" and size.nodes <= 200_000)
-    disk = size.nodes * (4 * dim + (0 if exact else 8 * spec["links"]))
+    held = size.nodes * (4 * dim + (0 if exact else 8 * spec["links"]))
     weighed = 0 if exact else spec["build_effort"]
     queries = spec["recall_queries"] * size.nodes * dim * 2
-    return 2 * disk, disk, (2 * weighed * dim * size.nodes + queries) / (FLOPS_PER_CORE * cores)
+    return 2 * held, 0 if exact else held, (2 * weighed * dim * size.nodes + queries) / (FLOPS_PER_CORE * cores)
 
 
-_STAGES = {"preprocess": _preprocess, "train": _train, "evaluate": _evaluate, "index": _index}
+_STAGES = {
+    "append": _append,
+    "embed": _embed,
+    "preprocess": _preprocess,
+    "train": _train,
+    "evaluate": _evaluate,
+    "index": _index,
+}

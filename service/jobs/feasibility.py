@@ -5,33 +5,64 @@ from __future__ import annotations
 from pathlib import Path
 
 from preprocessing.artifact import read_manifest
-from preprocessing.bundle import PPR
+from preprocessing.bundle import PPR, Bundle
 from preprocessing.errors import ArtifactError, ResourceError, UsageError
-from preprocessing.settings import PreprocessSettings
+from preprocessing.previous import Previous
+from preprocessing.settings import PreprocessSettings, PreviousSettings
 from service.errors import ConflictError
-from service.jobs.schemas import EvaluateJob, IndexJob, IngestJob, JobRequest, PipelineJob, PreprocessJob, TrainJob
-from service.machine import machine
-from service.store import Graph
-from trainer.settings import TrainSettings, check_extras, check_fits
+from service.jobs.encoder import check_transfer
+from service.jobs.resources import Capacity
+from service.jobs.schemas import (
+    AppendJob,
+    EmbedJob,
+    EvaluateJob,
+    IndexJob,
+    IngestJob,
+    JobRequest,
+    PipelineJob,
+    PreprocessJob,
+    TrainJob,
+)
+from service.store import Embedding, Graph
+from trainer.settings import EmbedSettings, TrainSettings, check_extras, check_fits
 
 __all__ = ["check_feasible"]
 
 
-def check_feasible(request: JobRequest, graph: Graph) -> None:
-    """``ConflictError`` when the graph is in the wrong state, ``UsageError`` and ``ResourceError`` for settings."""
+def check_feasible(
+    request: JobRequest,
+    graph: Graph,
+    have: Capacity,
+    embedding: Embedding | None = None,
+    previous: Graph | None = None,
+) -> None:
+    """``ConflictError`` when the graph is in the wrong state, ``UsageError`` and ``ResourceError`` for settings.
+
+    ``embedding`` is the set that the job is about or whose encoder it uses, ``previous`` the graph before a change.
+    """
     match request:
+        case AppendJob():
+            _check_ready(graph)
+        case EmbedJob():
+            _check_ready(graph)
+            assert embedding is not None
+            check_transfer(Path(embedding.path), Path(graph.bundle))
+            _check_device(request.embed, have)
         case IngestJob():
             _check_source(graph)
         case PreprocessJob():
             _check_ready(graph)
-            _check_shards(request.preprocess)
+            _check_shards(request.preprocess, request.resources.cores or have.cores)
+            if previous is not None and request.previous is not None:
+                _check_ready(previous)
+                _check_previous(request, graph, previous, request.previous.tolerance)
         case TrainJob():
             _check_ready(graph)
             _check_ppr(graph, request.train)
-            _check_train(request.train, graph)
+            _check_train(request.train, graph, have)
         case PipelineJob():
-            _check_shards(request.preprocess)
-            _check_train(request.train, graph)
+            _check_shards(request.preprocess, request.resources.cores or have.cores)
+            _check_train(request.train, graph, have)
         case EvaluateJob() | IndexJob():
             return
 
@@ -47,6 +78,31 @@ def _check_ready(graph: Graph) -> None:
             "the graph is not ingested yet",
             expected="a graph that is ready",
             remedy="submit an ingest job, or a pipeline",
+        )
+
+
+def _check_previous(request: PreprocessJob, graph: Graph, previous: Graph, tolerance: float) -> None:
+    settings = PreviousSettings(bundle=Path(previous.bundle), tolerance=tolerance)
+    try:
+        Previous.open(settings, Bundle(graph.bundle), request.preprocess.ppr)
+    except ArtifactError as error:
+        raise ConflictError(
+            "the graph before has no PPR rows of its own",
+            expected="a preprocessed graph",
+            remedy="submit a preprocess job on it, or leave `previous` out",
+        ) from error
+    except UsageError as error:
+        error.pointer = "/previous/graph" if error.pointer == "/previous/bundle" else "/preprocess/ppr"
+        error.given = None  # it names a path of the server's
+        raise
+
+
+def _check_device(embed: EmbedSettings, have: Capacity) -> None:
+    if embed.device == "cuda" and have.gpus == 0:
+        raise ResourceError(
+            "embedding asks for a CUDA device and this machine has none",
+            remedy="ask for device auto or cpu",
+            pointer="/embed/device",
         )
 
 
@@ -72,31 +128,30 @@ def _check_ppr(graph: Graph, train: TrainSettings) -> None:
         )
 
 
-def _check_shards(preprocess: PreprocessSettings) -> None:
-    have, need = machine().cores, preprocess.num_workers * (preprocess.threads or 1)
+def _check_shards(preprocess: PreprocessSettings, have: int) -> None:
+    need = preprocess.num_workers * (preprocess.threads or 1)
     if need > have:
         raise ResourceError(
-            f"preprocessing asks for {preprocess.num_workers} workers, {need} cores, and this machine has {have} cores",
+            f"preprocessing asks for {preprocess.num_workers} workers, {need} cores, and the job has {have} cores",
             remedy="ask for fewer workers or threads",
             pointer="/preprocess/num_workers",
         )
 
 
-def _check_train(train: TrainSettings, graph: Graph) -> None:
+def _check_train(train: TrainSettings, graph: Graph, have: Capacity) -> None:
     if graph.counts is not None:
         check_fits(train, graph.counts["nodes"], "/train")
     run = train.run
     check_extras(run, "/train/run")
-    have = machine()
     if run.device == "cuda" and have.gpus < max(run.num_workers, 1):
         raise ResourceError(
-            f"training asks for {max(run.num_workers, 1)} CUDA devices and this machine has {have.gpus}",
+            f"training asks for {max(run.num_workers, 1)} CUDA devices and this server has {have.gpus}",
             remedy="ask for fewer workers, or for device auto or cpu",
             pointer="/train/run/device",
         )
     if run.num_workers > have.cores:
         raise ResourceError(
-            f"training asks for {run.num_workers} workers and this machine has {have.cores} cores",
+            f"training asks for {run.num_workers} workers and this server has {have.cores} cores",
             remedy="ask for fewer workers",
             pointer="/train/run/num_workers",
         )

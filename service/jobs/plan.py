@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from service.graphs.schemas import still_under_roots
 from service.jobs.stages import stage_command
+from service.machine import machine
 from service.settings import ServiceSettings
 from service.store import Graph, Job, Store
 
-__all__ = ["STAGES", "Planner", "StagePlan", "embedding_id", "plan_job", "stages_of"]
+__all__ = ["STAGES", "Planner", "StagePlan", "embedding_id", "new_graph_id", "plan_job", "stages_of"]
 
-STAGES = ("ingest", "preprocess", "train", "evaluate", "index")
+PIPELINE = ("ingest", "preprocess", "train", "evaluate", "index")
+STAGES = (*PIPELINE, "append", "embed")
 
 
 @dataclass(frozen=True)
@@ -32,40 +35,80 @@ def embedding_id(job: str) -> str:
     return "emb_" + job.removeprefix("job_")
 
 
-def stages_of(kind: str, graph: Graph) -> list[str]:
+def new_graph_id(job: str) -> str:
+    """The graph that an append job of that id makes: every attempt the same one."""
+    return "graph_" + job.removeprefix("job_")
+
+
+def stages_of(kind: str, graph: Graph, spec: dict[str, Any]) -> list[str]:
     """Names of a job's stages; a pipeline ingests only what has a source and no bundle yet."""
-    if kind != "pipeline":
-        return [kind]
-    return [stage for stage in STAGES if stage != "ingest" or graph.state == "registered"]
+    match kind:
+        case "pipeline":
+            return [stage for stage in PIPELINE if stage != "ingest" or graph.state == "registered"]
+        case "embed":
+            return [stage for stage in ("embed", "index") if stage in spec]
+        case _:
+            return [kind]
 
 
 def plan_job(job: Job, store: Store, settings: ServiceSettings) -> list[StagePlan]:
-    """The stages of ``job``; ``NotFoundError`` when its graph or embedding set is gone."""
+    """The stages of ``job``; ``NotFoundError`` when its graph or embedding set is gone, ``ForbiddenError`` when the
+    source to ingest is no longer under the data roots.
+    """
     graph = store.graph(job.graph)
-    if job.kind in {"evaluate", "index"}:
-        assert job.embedding is not None
-        embeddings = store.embedding(job.embedding).path
-    else:
-        embeddings = str(settings.embeddings / embedding_id(job.id))
-    specs: dict[str, dict[str, Any]] = {
-        "ingest": {
-            "out": graph.bundle,
-            "settings": {
-                "source": graph.source,
-                "direction": graph.direction,
-                "feature_dtype": graph.feature_dtype,
-            },
-        },
-        "preprocess": {"bundle": graph.bundle},
-        "train": {"bundle": graph.bundle, "out": embeddings, "work": str(settings.jobs / job.id / "train")},
-        "evaluate": {"bundle": graph.bundle, "embeddings": embeddings},
-        "index": {"embeddings": embeddings},
-    }
+    stages = stages_of(job.kind, graph, job.spec)
+    if "ingest" in stages and graph.source is not None:
+        still_under_roots(graph.source, settings.data_roots, settings.data_uris)
     return [
         StagePlan(
             stage,
             stage_command(stage),
-            specs[stage] | ({"settings": job.spec[stage]} if stage in job.spec else {}),
+            _paths(stage, job, graph, store, settings)
+            | ({"settings": _with_threads(stage, job)} if stage in job.spec else {}),
         )
-        for stage in stages_of(job.kind, graph)
+        for stage in stages
     ]
+
+
+def _paths(stage: str, job: Job, graph: Graph, store: Store, settings: ServiceSettings) -> dict[str, Any]:
+    """A stage's spec, less its settings."""
+    made = str(settings.embeddings / embedding_id(job.id))
+    about = made
+    if job.kind in {"evaluate", "index"}:
+        assert job.embedding is not None
+        about = store.embedding(job.embedding).path
+    match stage:
+        case "ingest":
+            source = {"source": graph.source, "direction": graph.direction, "feature_dtype": graph.feature_dtype}
+            return {"out": graph.bundle, "settings": source}
+        case "append":
+            return {"bundle": graph.bundle, "out": str(settings.graphs / new_graph_id(job.id) / "bundle")}
+        case "preprocess":
+            return {"bundle": graph.bundle} | _previous(job, store)
+        case "train":
+            return {"bundle": graph.bundle, "out": made, "work": str(settings.jobs / job.id / "train")}
+        case "embed":
+            assert job.encoder is not None
+            return {"embeddings": store.embedding(job.encoder).path, "bundle": graph.bundle, "out": made}
+        case "evaluate":
+            return {"bundle": graph.bundle, "embeddings": about}
+        case _:
+            return {"embeddings": about}
+
+
+def _previous(job: Job, store: Store) -> dict[str, Any]:
+    previous = job.spec.get("previous")
+    if previous is None:
+        return {}
+    return {"previous": {"bundle": store.graph(previous["graph"]).bundle, "tolerance": previous["tolerance"]}}
+
+
+def _with_threads(stage: str, job: Job) -> dict[str, Any]:
+    """A stage's settings; where a job has fewer cores than the machine and they leave the threads open, as many as it
+    has. What computes with OpenMP is told by the environment.
+    """
+    settings: dict[str, Any] = job.spec[stage]
+    cores = machine().cores if job.resources is None else job.resources["cores"]
+    if cores >= machine().cores or settings.get("threads", 0) is not None:
+        return settings
+    return settings | {"threads": max(cores // max(settings.get("num_workers", 0), 1), 1)}

@@ -5,12 +5,16 @@ from __future__ import annotations
 import fcntl
 import threading
 import time
+from pathlib import Path
 from typing import IO
 
 import structlog
 
 from preprocessing.errors import UsageError
+from service.errors import ConflictError, NotFoundError
+from service.jobs.choice import choose, given
 from service.jobs.plan import Planner
+from service.jobs.resources import capacity, too_little_disk
 from service.jobs.supervisor import Supervisor
 from service.metrics import Metrics
 from service.settings import ServiceSettings
@@ -48,7 +52,7 @@ class Scheduler:
         return lively and time.monotonic() - self._looked_at < SILENCE_S
 
     def acquire(self) -> None:
-        """Take the home; ``UsageError`` when another server has it. A second call changes nothing."""
+        """Take the home and the database; ``UsageError`` when another server has either. Again it changes nothing."""
         if self._lock is not None:
             return
         lock = (self._settings.home / "scheduler.lock").open("w")
@@ -62,6 +66,13 @@ class Scheduler:
                 expected="one server a home",
                 remedy="stop the other server, or name another home with RGRL_HOME",
             ) from None
+        if not self._store.claim.held():
+            lock.close()
+            raise UsageError(
+                "another server runs on this database",
+                expected="one server a database",
+                remedy="stop the other server, or name another database with RGRL_DATABASE_URL",
+            )
         self._lock = lock
 
     def start(self) -> None:
@@ -78,6 +89,7 @@ class Scheduler:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=SILENCE_S)
+        self._store.claim.release()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -89,6 +101,7 @@ class Scheduler:
     def _run(self) -> None:
         while not self._stopping:
             try:
+                self._check_claim()
                 self._look()
                 self._looked_at = time.monotonic()
             except Exception:
@@ -98,28 +111,36 @@ class Scheduler:
             self._wake.wait(self._settings.poll_s)
             self._wake.clear()
 
+    def _check_claim(self) -> None:
+        """The claim goes with its connection, and another server may have it by the time that there is a new one."""
+        if not self._store.claim.held():
+            raise ConflictError("another server runs on this database")
+
     def _look(self) -> None:
         for job in self._store.active_jobs():
             try:
                 if job.status != "queued":
                     self._supervisor.look_after(job)
                 elif job.cancel_requested:
-                    self._supervisor.cancel_queued(job)
+                    self._supervisor.cancel_idle(job)
             except StaleJobError:
                 log.warning("a job moved on by another hand", job=job.id)
         self._start_some()
 
     def _start_some(self) -> None:
-        """Start queued jobs, oldest first, while there is room; jobs on one graph take turns."""
-        active = self._store.active_jobs()
-        running = [job for job in active if job.status != "queued"]
-        for job in active:
-            if len(running) >= self._settings.max_running:
-                return
-            if self._may_start(job, running):
-                self._supervisor.start(job)
-                running.append(job)
+        """Start the queued jobs whose turn it is, and note what the others wait for."""
+        have = capacity(self._settings)
+        choice = choose(self._store.active_jobs(), have, self._settings.max_running, self._lack_of_disk)
+        for job, need in choice.impossible:
+            self._supervisor.refuse(job, need)
+        for job, devices in choice.start:
+            self._supervisor.start(job, devices if have.devices else None)
+        self._store.set_waiting(choice.waiting)
 
-    def _may_start(self, job: Job, running: list[Job]) -> bool:
-        waiting = job.status == "queued" and not job.cancel_requested
-        return waiting and all(job.graph != other.graph for other in running)
+    def _lack_of_disk(self, job: Job, promised: int) -> str | None:
+        need = given(job, capacity(self._settings))
+        try:
+            bundle = Path(self._store.graph(job.graph).bundle)
+        except NotFoundError:
+            return None  # its start will say so
+        return too_little_disk(need, self._settings.home, bundle, promised)

@@ -8,14 +8,16 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from preprocessing.errors import UsageError
-from preprocessing.settings import PreprocessSettings
+from preprocessing.settings import AppendSettings, PreprocessSettings, PreviousSettings
 from service.jobs.plan import STAGES
 from service.schemas import AliasName, Answer, Labels, Name, Request
 from service.search.index_settings import IndexSettings
 from service.store import JobStatus
-from trainer.settings import EvaluateSettings, TrainSettings, resolve_preset
+from trainer.settings import EmbedSettings, EvaluateSettings, TrainSettings, resolve_preset
 
 __all__ = [
+    "AppendJob",
+    "EmbedJob",
     "EvaluateJob",
     "IndexJob",
     "IngestJob",
@@ -25,10 +27,11 @@ __all__ = [
     "JobRequest",
     "PipelineJob",
     "PreprocessJob",
+    "ResourcesAnswer",
     "TrainJob",
 ]
 
-JobKind = Literal["ingest", "preprocess", "train", "evaluate", "index", "pipeline"]
+JobKind = Literal["ingest", "append", "preprocess", "train", "embed", "evaluate", "index", "pipeline"]
 
 
 def _lay_preset_under(document: Any) -> Any:
@@ -53,14 +56,31 @@ def _few(labels: dict[str, str]) -> dict[str, str]:
 JobLabels = Annotated[Labels, AfterValidator(_few)]
 
 
+class AskedResources(Request):
+    """What a job shall be given of the server, where that is not what follows from its settings."""
+
+    cores: int | None = Field(None, ge=1, le=65_536, description="Default: all of the server's.")
+    gpus: int | None = Field(None, ge=0, le=4096, description="Default: as many as its training uses.")
+    memory_bytes: int | None = Field(None, ge=0, lt=2**63, description="Default: the estimate.")
+    disk_bytes: int | None = Field(None, ge=0, lt=2**63, description="Default: the estimate.")
+
+
+Priority = Annotated[int, Field(ge=-1000, le=1000)]
+
+
 class _Job(Request):
     name: Name | None = None
     labels: JobLabels = Field(default_factory=dict)
+    priority: Priority = Field(0, description="Higher starts first; of one priority the oldest.")
+    timeout_s: float | None = Field(
+        None, gt=0, le=366 * 86_400, description="Seconds after its first start at which the job is ended and failed."
+    )
+    resources: AskedResources = AskedResources()
 
     @property
     def spec(self) -> dict[str, Any]:
         """The settings of every stage of the job."""
-        return self.model_dump(mode="json", include=set(STAGES))
+        return self.model_dump(mode="json", include={*STAGES, "previous"})
 
 
 class IngestJob(_Job):
@@ -70,12 +90,41 @@ class IngestJob(_Job):
     graph: str
 
 
+class AppendJob(_Job):
+    """Tables of new nodes and edges to a new graph of old and new together; the old one stays as it is.
+
+    The new graph is called as the job is, or as the old one. The job's `new_graph` tells its id once it is there.
+    """
+
+    kind: Literal["append"]
+    graph: str
+    append: AppendSettings
+
+
+class PreviousGraph(Request):
+    """The graph as it was before a change: its PPR rows are kept where they can have moved little."""
+
+    graph: str
+    tolerance: float = Field(
+        PreviousSettings.model_fields["tolerance"].default,
+        ge=0,
+        le=1,
+        description=PreviousSettings.model_fields["tolerance"].description,
+    )
+
+
 class PreprocessJob(_Job):
     """PPR rows and degree weights of a graph."""
 
     kind: Literal["preprocess"]
     graph: str
     preprocess: PreprocessSettings = PreprocessSettings()
+    previous: PreviousGraph | None = None
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The settings of the stage, and the graph before if there is one."""
+        return _without_nulls(super().spec, "previous")
 
 
 class TrainJob(_Job):
@@ -84,6 +133,26 @@ class TrainJob(_Job):
     kind: Literal["train"]
     graph: str
     train: Train = TrainSettings()
+
+
+class EmbedJob(_Job):
+    """Embed the nodes of a graph by the encoder of an embedding set, without training.
+
+    The graph is another of the same features and relations, or the same one grown. The new set is indexed where
+    `index` is given; `alias` is pointed at it in the end.
+    """
+
+    kind: Literal["embed"]
+    embedding: str = Field(description="The embedding set, or its alias, whose encoder is used.")
+    graph: str
+    embed: EmbedSettings = EmbedSettings()
+    index: IndexSettings | None = None
+    alias: AliasName | None = None
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The settings of its stages."""
+        return _without_nulls(super().spec, "index")
 
 
 class EvaluateJob(_Job):
@@ -136,15 +205,23 @@ class PipelineJob(_Job):
 
 
 JobRequest = Annotated[
-    IngestJob | PreprocessJob | TrainJob | EvaluateJob | IndexJob | PipelineJob, Field(discriminator="kind")
+    IngestJob | AppendJob | PreprocessJob | TrainJob | EmbedJob | EvaluateJob | IndexJob | PipelineJob,
+    Field(discriminator="kind"),
 ]
 
 
+def _without_nulls(spec: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in spec.items() if key != name or value is not None}
+
+
 class JobPatch(Request):
-    """What may be changed about a job at any time; what is left out stays, a null name is taken off."""
+    """What may be changed about a job, its priority only while it is queued; what is left out stays, a null name is
+    taken off.
+    """
 
     name: Name | None = None
     labels: JobLabels = Field(default_factory=dict)
+    priority: Priority = 0
 
 
 class Progress(Answer):
@@ -181,6 +258,27 @@ class HealthAnswer(Answer):
     reason: str | None
 
 
+class ResourcesAnswer(Answer):
+    """What a job is given: cores and GPUs to compute on, and what it may come to hold in memory, in the server's home
+    and in its graph's folder.
+    """
+
+    cores: int
+    gpus: int
+    memory_bytes: int
+    disk_bytes: int
+    bundle_bytes: int
+
+
+class WaitingAnswer(Answer):
+    """Why a queued job has not started: for its `turn`, its `graph`, `room` (max_running), `cores`, `gpus`, `memory`
+    or `disk`.
+    """
+
+    code: str
+    detail: str
+
+
 class TransitionAnswer(Answer):
     """One step of a job's life."""
 
@@ -193,8 +291,11 @@ class TransitionAnswer(Answer):
 class JobAnswer(Answer):
     """A job. ``spec`` holds the settings as resolved; ``embedding`` is set once training has made one.
 
+    ``encoder`` is the embedding set whose encoder an embed job uses, ``new_graph`` what an append job has made.
+
     ``health`` is null until training has reported, and stays as it was at its end; ``silent_since`` is set while a
-    running job has reported nothing for longer than the server's ``silent_after_s``.
+    running job has reported nothing for longer than the server's ``silent_after_s``. ``waiting_for`` is set while it is
+    queued, ``retry_at`` while a failed attempt waits for the next.
     """
 
     id: str
@@ -206,11 +307,18 @@ class JobAnswer(Answer):
     attempt: int
     graph: str
     embedding: str | None
+    encoder: str | None
+    new_graph: str | None
     alias: str | None
     spec: dict[str, Any]
     progress: Progress | None
     health: HealthAnswer | None
     silent_since: datetime | None
+    priority: int
+    timeout_s: float | None
+    resources: ResourcesAnswer | None
+    waiting_for: WaitingAnswer | None
+    retry_at: datetime | None
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None

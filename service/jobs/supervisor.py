@@ -10,15 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from preprocessing.artifact import write_json
-from preprocessing.errors import RgrlError
+from preprocessing.errors import CollapsedError, ResourceError, RgrlError, WorkerLostError
 from service.jobs.effects import file_event, success_effect
 from service.jobs.event_file import read_events
 from service.jobs.log import tail
@@ -35,6 +35,14 @@ __all__ = ["Supervisor"]
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True)
+class _Press:
+    """When a job that was told to end is killed (monotonic), and what it failed of; None: it is cancelled."""
+
+    deadline: float
+    error: RgrlError | None
+
+
 class Supervisor:
     """Writes status. Nothing it needs to go on is in memory alone: a new one takes over from the rows."""
 
@@ -44,10 +52,10 @@ class Supervisor:
         self._plan = plan
         self._metrics = metrics
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._deadlines: dict[str, float] = {}
+        self._presses: dict[str, _Press] = {}
 
-    def start(self, job: Job, *, losses: int = 0) -> None:
-        """Begin the next attempt."""
+    def start(self, job: Job, devices: list[str] | None = None) -> None:
+        """Begin the first attempt, with GPUs to compute on; or the next, with those of the one before."""
         token = secrets.token_hex(16)
         job = self._store.transition(
             job,
@@ -58,7 +66,9 @@ class Supervisor:
             phase=None,
             progress=None,
             silent_since=None,
-            losses=losses,
+            waiting_for=None,
+            retry_at=None,
+            devices=job.devices if devices is None else devices,
             started_at=job.started_at or now(),
         )
         self._metrics.started(job)
@@ -73,7 +83,10 @@ class Supervisor:
         log.info("job started", job=job.id, attempt=job.attempt, pid=child.pid)
 
     def look_after(self, job: Job) -> None:
-        """Take over what a started job's stages have said, and act on its wish and on its end."""
+        """Take over what a started job's stages have said, and act on its wish, its time and its end."""
+        if job.retry_at is not None:
+            self._wait_for_retry(job, job.retry_at)
+            return
         # Asked before reading: what a process that is gone by now has written, the reading finds.
         alive = self._alive(job)
         try:
@@ -81,10 +94,10 @@ class Supervisor:
             if job.cancel_requested and job.status == "running":
                 job = self._store.transition(job, "cancelling")
             if alive:
-                if job.status == "cancelling":
-                    self._press(job)
-                else:
-                    self._listen(job)
+                self._listen(job)
+                error = self._overdue(job) or self._stalled(job)
+                if job.status == "cancelling" or job.id in self._presses or error is not None:
+                    self._press(job, error)
                 return
             strays = end_all(self._processes(job))
             if strays:
@@ -96,9 +109,14 @@ class Supervisor:
             return
         self._settle(job)
 
-    def cancel_queued(self, job: Job) -> None:
-        """End a job that never started."""
+    def cancel_idle(self, job: Job) -> None:
+        """End a job that has no process."""
         self._end(self._store.transition(job, "cancelling"), "cancelled")
+
+    def refuse(self, job: Job, need: str) -> None:
+        """End a queued job that this server, of other settings than when it was submitted, can never start."""
+        error = ResourceError(f"the job can never start on this server: {need}", remedy="raise the server's limits")
+        self._end(job, "failed", error=_as_error(error, job))
 
     def tidy(self, active: set[str]) -> None:
         """After a start: end processes of jobs that are not active, and finish deletions that a crash cut short."""
@@ -110,12 +128,13 @@ class Supervisor:
     def _spawn(self, job: Job, token: str) -> subprocess.Popen[bytes]:
         directory = self._directory(job)
         directory.mkdir(parents=True, exist_ok=True)
+        (directory / EVENTS).touch()  # silence counts from here
         stages = [asdict(stage) for stage in self._plan(job, self._store, self._settings)]
         write_json(directory / PLAN, {"stages": stages, "log_bytes": self._settings.job_log_bytes})
         with (directory / "runner.log").open("ab") as output:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "service.jobs.runner", str(directory), token],
-                env=_environment() | {HOME: str(self._settings.home), JOB: job.id, ATTEMPT: token},
+                env=_environment(job) | {HOME: str(self._settings.home), JOB: job.id, ATTEMPT: token},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -142,9 +161,8 @@ class Supervisor:
 
     def _listen(self, job: Job) -> None:
         """Note when a job falls silent, by the time its event file was last written to, and when it is heard again."""
-        try:
-            moment = datetime.fromtimestamp((self._directory(job) / EVENTS).stat().st_mtime, UTC)
-        except FileNotFoundError:
+        moment = self._heard(job)
+        if moment is None:
             return
         silent = (now() - moment).total_seconds() > self._settings.silent_after_s
         if silent and job.silent_since is None:
@@ -153,43 +171,95 @@ class Supervisor:
         elif not silent and job.silent_since is not None:
             self._store.set_silent(job, None)
 
-    def _press(self, job: Job) -> None:
+    def _heard(self, job: Job) -> datetime | None:
+        try:
+            return datetime.fromtimestamp((self._directory(job) / EVENTS).stat().st_mtime, UTC)
+        except FileNotFoundError:
+            return None
+
+    def _overdue(self, job: Job) -> RgrlError | None:
+        """The failure of a job that has run for longer than it may."""
+        if job.timeout_s is None or job.started_at is None or (now() - job.started_at).total_seconds() < job.timeout_s:
+            return None
+        error = RgrlError(
+            f"the job was ended {job.timeout_s:g} seconds after its first start",
+            remedy="submit it again with a longer timeout_s: what it made is gone on with where it can be",
+        )
+        error.code = "timed_out"
+        return error
+
+    def _stalled(self, job: Job) -> RgrlError | None:
+        """The failure of a job that has said nothing for longer than the server allows."""
+        limit, heard = self._settings.stalled_after_s, self._heard(job)
+        if limit is None or heard is None or (now() - heard).total_seconds() < limit:
+            return None
+        error = RgrlError(f"the job reported nothing for {limit:g} seconds, the setting stalled_after_s")
+        error.code = "stalled"
+        return error
+
+    def _press(self, job: Job, error: RgrlError | None) -> None:
         """SIGTERM to the runner, which passes it on to its stage's group; after the grace period SIGKILL to all."""
-        deadline = self._deadlines.get(job.id)
-        if deadline is None:
-            self._deadlines[job.id] = time.monotonic() + self._settings.cancel_grace_s
+        press = self._presses.get(job.id)
+        if press is None:
+            self._presses[job.id] = _Press(time.monotonic() + self._settings.cancel_grace_s, error)
             assert job.token is not None
             runner = runner_of(self._settings.home, job.token, job.pid)
             if runner is not None:
                 runner.send(signal.SIGTERM)
-        elif time.monotonic() > deadline:
+        elif time.monotonic() > press.deadline:
             end_all(self._processes(job))
 
     def _settle(self, job: Job) -> None:
         outcome = self._outcome(job)
+        status = None if outcome is None else outcome["status"]
+        pressed = self._presses[job.id].error if job.id in self._presses else None
         if job.status == "cancelling":
             self._end(job, "cancelled")
-        elif outcome is None:
-            self._after_loss(job, job.losses + 1)
-        elif outcome["status"] == "succeeded":
+        elif status == "succeeded" and job.alias is not None and (job.health or {}).get("state") == "collapsed":
+            self._end(job, "failed", error=self._told(_collapsed(job), job))
+        elif status == "succeeded":
             self._end(job, "succeeded")
-        elif outcome["status"] == "interrupted":
+        elif (late := self._overdue(job)) is not None:
+            self._end(job, "failed", error=self._told(late, job))
+        elif pressed is not None:
+            self._after_failure(job, self._told(pressed, job) | {"retryable": True})
+        elif outcome is None:
+            self._after_failure(job, self._lost(job))
+        elif status == "interrupted":
             self._forget(job)
-            self.start(job, losses=job.losses)
+            self.start(job)
         else:
-            self._end(job, "failed", error=outcome["error"])
+            self._after_failure(job, outcome["error"])
 
-    def _after_loss(self, job: Job, losses: int) -> None:
+    def _lost(self, job: Job) -> dict[str, Any]:
         """The process is gone and left no word: killed, or the machine was."""
-        log.warning("a job's process was lost", job=job.id, attempt=job.attempt, losses=losses)
-        if losses < self._settings.max_attempts:
+        log.warning("a job's process was lost", job=job.id, attempt=job.attempt, losses=job.losses + 1)
+        error = WorkerLostError(
+            "the job's process was lost", remedy="see the job's log and the kernel's for what ended it"
+        )
+        return self._told(error, job)
+
+    def _after_failure(self, job: Job, error: dict[str, Any]) -> None:
+        """Try again, after a while, what may go better then; fail what may not, or has been tried often enough."""
+        losses, most = job.losses + 1, self._settings.max_attempts
+        if not error.get("retryable"):
+            self._end(job, "failed", error=error)
+        elif losses < most:
             self._forget(job)
-            self.start(job, losses=losses)
-            return
-        message = f"the job's process was lost {losses} times, as often as the setting max_attempts allows"
-        error = RgrlError(message, remedy="see the job's log and the kernel's for what ended it, then submit again")
-        error.code = "process_lost"
-        self._end(job, "failed", error=_as_error(error, job) | {"retryable": True, "log_tail": self._log_tail(job)})
+            wait = self._settings.retry_after_s * 2 ** (losses - 1)
+            self._store.set_retry(job, losses, now() + timedelta(seconds=wait), error)
+            log.warning("a job's attempt failed", job=job.id, attempt=job.attempt, error=error["code"], retry_in_s=wait)
+        else:
+            tried = f" (in {losses} attempts, as many as the setting max_attempts allows)" if losses > 1 else ""
+            self._end(job, "failed", losses=losses, error=error | {"message": error["message"] + tried})
+
+    def _wait_for_retry(self, job: Job, at: datetime) -> None:
+        if job.cancel_requested:
+            self.cancel_idle(job)
+        elif (late := self._overdue(job)) is not None:
+            self._end(job, "failed", error=self._told(late, job))
+        elif now() >= at:
+            self.start(job)
 
     def _end(self, job: Job, status: JobStatus, **changes: Any) -> None:
         effect = success_effect(job) if status == "succeeded" else None
@@ -202,7 +272,7 @@ class Supervisor:
         child = self._children.pop(job.id, None)
         if child is not None:
             child.wait()
-        self._deadlines.pop(job.id, None)
+        self._presses.pop(job.id, None)
 
     def _outcome(self, job: Job) -> dict[str, Any] | None:
         """What this attempt's runner wrote at its end."""
@@ -215,16 +285,29 @@ class Supervisor:
     def _processes(self, job: Job) -> Iterator[JobProcess]:
         return (found for found in job_processes(self._settings.home) if found.job == job.id)
 
-    def _log_tail(self, job: Job) -> list[str]:
-        return tail(self._directory(job), LOG_TAIL_LINES)
+    def _told(self, error: RgrlError, job: Job) -> dict[str, Any]:
+        return _as_error(error, job) | {"log_tail": tail(self._directory(job), LOG_TAIL_LINES)}
 
     def _directory(self, job: Job) -> Path:
         return self._settings.jobs / job.id
 
 
-def _environment() -> dict[str, str]:
-    """Ours, less what only the server needs to know."""
-    return {name: value for name, value in os.environ.items() if name != "RGRL_DATABASE_URL"}
+def _environment(job: Job) -> dict[str, str]:
+    """Ours, less what only the server needs to know, with the cores and GPUs that the job is to use."""
+    environment = {name: value for name, value in os.environ.items() if name != "RGRL_DATABASE_URL"}
+    if job.resources is not None:
+        environment["OMP_NUM_THREADS"] = str(job.resources["cores"])
+    if job.devices is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(job.devices)
+    return environment
+
+
+def _collapsed(job: Job) -> CollapsedError:
+    """What serves under an alias is not replaced by vectors without information."""
+    return CollapsedError(
+        f"training ended in embeddings without information ({(job.health or {}).get('reason')})",
+        remedy="the alias stays where it was and the embedding set is kept; train with other settings",
+    )
 
 
 def _as_error(error: Exception, job: Job) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from service.search.neighbors import Space
 from service.search.sorted_rows import contains
 
 if TYPE_CHECKING:
+    from service.search.new_nodes import NewNodeEncoder
     from service.store import Store
 
 __all__ = ["EMBEDDING_SET", "EmbeddingSet", "EmbeddingSets", "open_vectors"]
@@ -67,6 +68,7 @@ class EmbeddingSet:
         self._lock = threading.Lock()
         self._space: Space | None = None
         self._topology: Topology | None = None
+        self._new_nodes: NewNodeEncoder | None = None
 
     @property
     def nodes(self) -> int:
@@ -118,6 +120,16 @@ class EmbeddingSet:
             answer[pair] = contains(topology.neighbors(left), right)[0]
         return answer
 
+    def new_nodes(self) -> NewNodeEncoder:
+        """What embeds nodes that the graph has not; errors as its own, and as ``neighbors_of``."""
+        # Few servers are asked for it, and scipy takes its time to load.
+        from service.search.new_nodes import NewNodeEncoder
+
+        with self._lock:
+            if self._new_nodes is None:
+                self._new_nodes = NewNodeEncoder(self.path / "model", self._open_bundle())
+            return self._new_nodes
+
     def _open_space(self) -> Space:
         kind, index = None, None
         if (self.path / "index").exists():
@@ -128,10 +140,12 @@ class EmbeddingSet:
     def _symmetric(self) -> Topology:
         with self._lock:
             if self._topology is None:
-                self._topology = self._open_topology()
+                stored = self._open_bundle().symmetric
+                # Plain views of the mapped files: slicing a memmap costs five times as much.
+                self._topology = Topology(stored.indptr.view(np.ndarray), stored.indices.view(np.ndarray))
             return self._topology
 
-    def _open_topology(self) -> Topology:
+    def _open_bundle(self) -> Bundle:
         if self._bundle is None:
             raise ArtifactError("the set's graph is not known", expected="a graph bundle", where=str(self.path))
         bundle = Bundle(self._bundle)
@@ -144,9 +158,7 @@ class EmbeddingSet:
                 remedy="train again, or leave out what asks for connected nodes",
                 where=str(self._bundle),
             )
-        stored = bundle.symmetric
-        # Plain views of the mapped files: slicing a memmap costs five times as much.
-        return Topology(stored.indptr.view(np.ndarray), stored.indices.view(np.ndarray))
+        return bundle
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,8 @@ def unit(vectors: FloatArray) -> Float64Array:
     largest = np.abs(wide).max(axis=-1, keepdims=True, initial=0.0)
     directions: Float64Array = np.divide(wide, largest, out=np.zeros_like(wide), where=largest > 0)
     lengths = np.sqrt(np.square(directions).sum(axis=-1, keepdims=True))
-    return np.divide(directions, lengths, out=directions, where=lengths > 0)
+    np.divide(directions, lengths, out=directions, where=lengths > 0)
+    return directions
 
 
 def inverse_norms(vectors: FloatArray) -> Float32Array:

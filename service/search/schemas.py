@@ -10,12 +10,13 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
-from service.schemas import Answer, Request
+from service.schemas import Answer, Name, Request
 from service.search.arrow_bodies import read_body
 from service.search.neighbors import Strategy
 from service.search.queries import Exclude, NeighborQuery, NodeId, Search
 
 __all__ = [
+    "EmbeddingIn",
     "EmbeddingOut",
     "LookupEntry",
     "LookupIn",
@@ -31,10 +32,22 @@ __all__ = [
 ]
 
 
+class EmbeddingIn(Request):
+    """An embedding set made on the command line, which stays where it is."""
+
+    path: str = Field(description="The set, under a data root.")
+    graph: str = Field(description="The graph whose bundle the set embeds.")
+    name: Name | None = None
+
+
 class EmbeddingOut(Answer):
-    """An embedding set; ``report`` is what evaluate found, ``index`` the kind of index and its measured recall."""
+    """An embedding set; ``report`` is what evaluate found, ``index`` the kind of index and its measured recall.
+
+    ``job`` is null for a set that was made on the command line and registered.
+    """
 
     id: str
+    name: str | None
     graph: str
     job: str | None
     state: str

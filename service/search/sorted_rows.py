@@ -13,7 +13,7 @@ __all__ = ["contains"]
 
 
 def contains(rows: IntArray, wanted: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which of ``wanted`` [n] are among the ascending ``rows``: a binary search each, whatever the length of ``rows``."""
+    """Which of ``wanted`` [n] are among the ascending ``rows``: a binary search each."""
     if not len(rows):
         return np.zeros(len(wanted), dtype=np.bool_)
     # Of one type: numpy would convert all of ``rows`` else. Every row fits: it is one of the same graph.

@@ -1,4 +1,4 @@
-"""Searches take turns: their answers are large, and more of them at a time than cores make each slower."""
+"""Searches and exports take turns: their answers are large, and more of them at a time make each slower."""
 
 from __future__ import annotations
 
@@ -14,18 +14,27 @@ __all__ = ["Turns"]
 class Turns:
     """``at_once`` holders at a time; another waits ``wait_s`` seconds, then it is told to come again."""
 
-    def __init__(self, at_once: int, wait_s: float) -> None:
+    def __init__(
+        self,
+        at_once: int,
+        wait_s: float,
+        what: str = "searches",
+        setting: str = "max_searches",
+        remedy: str = "send the request again in a moment, with fewer queries or a smaller k",
+    ) -> None:
+        """``what`` takes turns, how many by which ``setting``, and the ``remedy`` for who is turned away."""
         self._places = threading.BoundedSemaphore(at_once)
         self._at_once, self._wait_s = at_once, wait_s
+        self._what, self._setting, self._remedy = what, setting, remedy
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Hold a place while inside; ``BusyError`` when none becomes free in time."""
         if not self._places.acquire(timeout=self._wait_s):
             raise BusyError(
-                "the server is busy with other searches",
-                expected=f"at most {self._at_once} searches at a time (setting max_searches)",
-                remedy="send the request again in a moment, with fewer queries or a smaller k",
+                f"the server is busy with other {self._what}",
+                expected=f"at most {self._at_once} {self._what} at a time (setting {self._setting})",
+                remedy=self._remedy,
             )
         try:
             yield

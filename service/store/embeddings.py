@@ -11,7 +11,9 @@ from typing import Any, Literal
 from sqlalchemy import Connection, or_, select
 
 from service.errors import ConflictError, NotFoundError, PreconditionError
+from service.identifiers import new_id
 from service.store.database import Database
+from service.store.graphs import find_graph
 from service.store.pages import page
 from service.store.rows import ACTIVE, Alias, Embedding, Page, now
 from service.store.tables import aliases, embeddings, jobs
@@ -43,8 +45,38 @@ class Embeddings(Database):
             names = _names(connection, [row.id for row in rows.items])
         return Page([Embedding(**row._mapping, aliases=names[row.id]) for row in rows.items], rows.next_cursor)
 
+    def register_embedding(
+        self, *, name: str | None, graph: str, path: Path, counts: dict[str, Any], report: Any, index: Any
+    ) -> tuple[Embedding, bool]:
+        """Add a set that lies at ``path``; the flag is False where it was known: its parts are brought up to date.
+
+        ``NotFoundError`` without that graph, ``ConflictError`` when the set is registered on another one.
+        """
+        parts: dict[str, Any] = {"counts": counts, "report": report, "index": index}
+        with self.writing() as connection:
+            find_graph(connection, graph)
+            known = connection.execute(
+                select(embeddings).where(embeddings.c.path == str(path), embeddings.c.state == "ready")
+            ).first()
+            if known is None:
+                identity = new_id("emb")
+                row = {"id": identity, "graph": graph, "state": "ready", "path": str(path), "created_at": now()}
+                connection.execute(embeddings.insert().values(name=name, **row, **parts))
+                return find_embedding(connection, identity), True
+            if known.graph != graph:
+                raise ConflictError(
+                    f"the set is registered already, as {known.id} on {known.graph}",
+                    remedy="name that graph, or delete that embedding set first",
+                )
+            changes = parts if name is None else parts | {"name": name}
+            connection.execute(embeddings.update().where(embeddings.c.id == known.id).values(**changes))
+            return find_embedding(connection, known.id), False
+
     def delete_embedding(self, identity: str) -> None:
-        """Remove an embedding set and its files; ``ConflictError`` while an alias or an unfinished job uses it."""
+        """Remove an embedding set, and its files if this server made them.
+
+        ``ConflictError`` while an alias or an unfinished job uses it.
+        """
         with self.writing() as connection:
             found = find_embedding(connection, identity)
             if found.aliases:
@@ -54,7 +86,8 @@ class Embeddings(Database):
                 )
             user = connection.execute(
                 select(jobs.c.id).where(
-                    or_(jobs.c.embedding == found.id, jobs.c.id == found.job), jobs.c.status.in_(ACTIVE)
+                    or_(jobs.c.embedding == found.id, jobs.c.encoder == found.id, jobs.c.id == found.job),
+                    jobs.c.status.in_(ACTIVE),
                 )
             ).scalar()
             if user is not None:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, or_, select
 
 from service.errors import ConflictError, NotFoundError
 from service.identifiers import new_id
@@ -15,7 +15,7 @@ from service.store.pages import page
 from service.store.rows import ACTIVE, Graph, Page, now
 from service.store.tables import embeddings, graphs, jobs
 
-__all__ = ["Graphs", "find_graph"]
+__all__ = ["Graphs", "find_graph", "graph_ready", "insert_graph"]
 
 
 class Graphs(Database):
@@ -68,9 +68,11 @@ class Graphs(Database):
         """Remove the graph, and its bundle if this server made it; ``ConflictError`` while anything uses it."""
         with self.writing() as connection:
             find_graph(connection, identity)
+            previous = jobs.c.spec[("previous", "graph")].as_string()
+            about = or_(jobs.c.graph == identity, jobs.c.new_graph == identity, previous == identity)
             users = connection.execute(
                 select(jobs.c.id)
-                .where(jobs.c.graph == identity, jobs.c.status.in_(ACTIVE))
+                .where(about, jobs.c.status.in_(ACTIVE))
                 .union_all(select(embeddings.c.id).where(embeddings.c.graph == identity))
             ).scalars()
             user = users.first()
@@ -106,6 +108,29 @@ def find_graph(connection: Connection, identity: str) -> Graph:
 def graph_ready(connection: Connection, identity: str, manifest: dict[str, Any]) -> None:
     """Take over the facts of a bundle that is whole now."""
     connection.execute(graphs.update().where(graphs.c.id == identity).values(state="ready", **_facts(manifest)))
+
+
+def insert_graph(
+    connection: Connection, identity: str, *, job: str, name: str | None, bundle: Path, manifest: dict[str, Any]
+) -> None:
+    """Add the graph whose bundle a job's append stage left, and tell the job; a second call changes nothing."""
+    known = connection.execute(select(graphs.c.id).where(graphs.c.id == identity)).scalar()
+    if known is None:
+        settings = manifest["settings"]
+        connection.execute(
+            graphs.insert().values(
+                id=identity,
+                name=name,
+                state="ready",
+                source=settings["source"],
+                direction=manifest["direction"],
+                feature_dtype=settings["feature_dtype"],
+                bundle=str(bundle),
+                created_at=now(),
+                **_facts(manifest),
+            )
+        )
+        connection.execute(jobs.update().where(jobs.c.id == job).values(new_graph=identity))
 
 
 _NO_FACTS: dict[str, Any] = {"counts": None, "features": None, "labels": None, "warnings": []}

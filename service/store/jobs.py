@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, func, select
-from sqlalchemy.exc import IntegrityError
 
 from service.errors import BusyError, ConflictError, NotFoundError
 from service.identifiers import new_id
@@ -38,6 +37,10 @@ class NewJob:
     embedding: str | None
     alias: str | None
     spec: dict[str, Any]
+    encoder: str | None = None
+    priority: int = 0
+    timeout_s: float | None = None
+    resources: dict[str, int] | None = None
     idempotency_key: str | None = None
     request_hash: str | None = None
 
@@ -53,17 +56,9 @@ class Jobs(Database):
         ``NotFoundError`` when its graph or embedding set is gone, ``ConflictError`` when the key was used for another
         request, ``BusyError`` when ``max_queued`` jobs wait.
         """
-        try:
-            with self.writing() as connection:
-                earlier = _replay(connection, new.idempotency_key, new.request_hash)
-                return (earlier, False) if earlier is not None else (_insert(connection, new, max_queued), True)
-        except IntegrityError:
-            # Under PostgreSQL two transactions may both miss the key; the unique column lets one through.
-            with self.reading() as connection:
-                earlier = _replay(connection, new.idempotency_key, new.request_hash)
-            if earlier is None:
-                raise
-            return earlier, False
+        with self.writing() as connection:
+            earlier = _replay(connection, new.idempotency_key, new.request_hash)
+            return (earlier, False) if earlier is not None else (_insert(connection, new, max_queued), True)
 
     def submitted_job(self, key: str, request_hash: str) -> Job | None:
         """The job that this idempotent request queued before; ``ConflictError`` if the key was another request's."""
@@ -100,9 +95,13 @@ class Jobs(Database):
             return Page(_with_transitions(connection, rows.items), rows.next_cursor)
 
     def patch_job(self, identity: str, changes: dict[str, Any]) -> Job:
-        """Set the name or the labels of a job; ``NotFoundError``."""
+        """Set the name, labels or priority; ``NotFoundError``, ``ConflictError`` for a priority once it has started."""
         with self.writing() as connection:
-            find_job(connection, identity)
+            job = find_job(connection, identity)
+            if "priority" in changes and job.status != "queued":
+                raise ConflictError(
+                    f"the job is {job.status}: its priority has no meaning any more", expected="a queued job"
+                )
             if changes:
                 connection.execute(jobs.update().where(jobs.c.id == identity).values(**changes))
             return find_job(connection, identity)
@@ -193,8 +192,11 @@ def _insert(connection: Connection, new: NewJob, max_queued: int) -> Job:
     if waiting >= max_queued:
         raise BusyError(f"{waiting} jobs wait already", expected=f"at most {max_queued}", remedy="submit again later")
     find_graph(connection, new.graph)
-    if new.embedding is not None:
-        find_embedding(connection, new.embedding)
+    for embedding in (new.embedding, new.encoder):
+        if embedding is not None:
+            find_embedding(connection, embedding)
+    if (previous := new.spec.get("previous")) is not None:
+        find_graph(connection, previous["graph"])
     identity, moment = new_id("job"), now()
     connection.execute(
         jobs.insert().values(

@@ -49,7 +49,8 @@ class Lifecycle(Database):
         """
         moment = now()
         if status in ENDED:
-            changes = {"ended_at": moment, "progress": None, "silent_since": None, **changes}
+            cleared = dict.fromkeys(("progress", "silent_since", "waiting_for", "retry_at"))
+            changes = {"ended_at": moment, **cleared, **changes}
         with self.writing() as connection:
             _compare_and_set(connection, job, status=status, **changes)
             after = find_job(connection, job.id)
@@ -68,6 +69,31 @@ class Lifecycle(Database):
         """Note since when the job has reported nothing; None: it reports."""
         with self.writing() as connection:
             _compare_and_set(connection, job, silent_since=since)
+            return find_job(connection, job.id)
+
+    def set_waiting(self, waiting: Sequence[tuple[Job, dict[str, str]]]) -> None:
+        """Note what queued jobs wait for, where that is news."""
+        news = [(job, reason) for job, reason in waiting if reason != job.waiting_for]
+        if news:
+            with self.writing() as connection:
+                for job, reason in news:
+                    query = jobs.update().where(jobs.c.id == job.id, jobs.c.status == "queued")
+                    connection.execute(query.values(waiting_for=reason))
+
+    def set_retry(self, job: Job, losses: int, at: datetime, error: dict[str, Any]) -> Job:
+        """Note that an attempt failed with ``error``, and when the next is to be made; its event is ``retry``."""
+        with self.writing() as connection:
+            _compare_and_set(connection, job, losses=losses, retry_at=at, pid=None, progress=None, silent_since=None)
+            connection.execute(
+                job_events.insert().values(
+                    job=job.id,
+                    attempt=job.attempt,
+                    at=now(),
+                    event="retry",
+                    stage=job.phase,
+                    data={"retry_at": at.isoformat(), "error": error},
+                )
+            )
             return find_job(connection, job.id)
 
     def record_events(self, job: Job, offset: int, events: Sequence[FileEvent]) -> Job:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Any, TypeVar
 
 from sqlalchemy import Column, Connection, Row, Select
@@ -14,6 +15,7 @@ from service.store.rows import Page
 __all__ = ["MAX_LIMIT", "page"]
 
 MAX_LIMIT = 200
+_ID = re.compile(r"[a-z]+_[0-9A-Za-z_]+")
 
 Item = TypeVar("Item")
 
@@ -36,8 +38,11 @@ def _encode(key: str) -> str:
 
 def _decode(cursor: str) -> str:
     try:
-        return base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4)).decode("ascii")
+        key = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4)).decode("ascii")
     except (UnicodeError, binascii.Error):
+        key = ""
+    if not _ID.fullmatch(key):
         raise UsageError(
             "this is no cursor of ours", expected="the next_cursor of an earlier page", pointer="query/cursor"
-        ) from None
+        )
+    return key

@@ -75,9 +75,12 @@ class Transition:
 class Job:
     """A job as the rows tell it.
 
-    ``attempt`` counts starts, ``token`` names the latest and ``pid`` is its process; ``losses`` counts processes that
-    ended without a word; ``events_offset`` is how far the job's event file has been taken into the store. ``health`` is
-    what its training last said of itself; ``silent_since`` is set while a running job has reported nothing for long.
+    ``attempt`` counts starts, ``token`` names the latest and ``pid`` is its process; ``losses`` counts attempts that
+    failed and may be made again, the next at ``retry_at``; ``events_offset`` is how far the job's event file has been
+    taken into the store. ``health`` is what its training last said of itself; ``silent_since`` is set while a running
+    job has reported nothing for long. ``resources`` is what it is given of the machine (None: submitted to an earlier
+    version), ``devices`` the GPUs among it; ``waiting_for`` tells why a queued job has not started. ``encoder`` is the
+    embedding set whose encoder an embed job uses, ``new_graph`` what an append job has made.
     """
 
     id: str
@@ -89,6 +92,8 @@ class Job:
     attempt: int
     graph: str
     embedding: str | None
+    encoder: str | None
+    new_graph: str | None
     alias: str | None
     spec: dict[str, Any]
     progress: dict[str, Any] | None
@@ -103,6 +108,12 @@ class Job:
     pid: int | None
     losses: int
     events_offset: int
+    priority: int
+    timeout_s: float | None
+    resources: dict[str, int] | None
+    devices: list[str] | None
+    waiting_for: dict[str, str] | None
+    retry_at: datetime | None
     transitions: tuple[Transition, ...] = ()
 
     @property
@@ -126,13 +137,17 @@ class JobEvent:
 
 @dataclass(frozen=True)
 class Embedding:
-    """A trained embedding set at ``path``; ``counts`` is ``{nodes, dim}``, ``report`` and ``index`` are summaries."""
+    """An embedding set at ``path``; ``counts`` is ``{nodes, dim}``, ``report`` and ``index`` are summaries.
+
+    ``job`` made it; None where it was made on the command line and registered.
+    """
 
     id: str
     graph: str
     job: str | None
     state: Literal["ready", "deleting"]
     path: str
+    name: str | None
     counts: dict[str, int]
     report: dict[str, Any] | None
     index: dict[str, Any] | None

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     Dialect,
+    Float,
     Index,
     Integer,
     MetaData,
@@ -39,12 +40,18 @@ class Utc(TypeDecorator[datetime]):
         return None if value is None else value.replace(tzinfo=UTC)
 
 
+def _ordered(length: int) -> String:
+    """Text that PostgreSQL too orders and compares by its bytes, whatever the database's language."""
+    return String(length).with_variant(String(length, collation="C"), "postgresql")
+
+
+ID = _ordered(64)
 metadata = MetaData()
 
 graphs = Table(
     "graphs",
     metadata,
-    Column("id", String(64), primary_key=True),
+    Column("id", ID, primary_key=True),
     Column("name", Text),
     Column("state", String(16), nullable=False),
     Column("source", JSON(none_as_null=True)),
@@ -61,15 +68,17 @@ graphs = Table(
 jobs = Table(
     "jobs",
     metadata,
-    Column("id", String(64), primary_key=True),
+    Column("id", ID, primary_key=True),
     Column("kind", String(16), nullable=False),
     Column("name", Text),
     Column("labels", JSON, nullable=False),
     Column("status", String(16), nullable=False),
     Column("phase", String(64)),
     Column("attempt", Integer, nullable=False),
-    Column("graph", String(64), nullable=False),
-    Column("embedding", String(64)),
+    Column("graph", ID, nullable=False),
+    Column("embedding", ID),
+    Column("encoder", ID),
+    Column("new_graph", ID),
     Column("alias", Text),
     Column("spec", JSON, nullable=False),
     Column("progress", JSON(none_as_null=True)),
@@ -86,6 +95,12 @@ jobs = Table(
     Column("events_offset", BigInteger, nullable=False),
     Column("idempotency_key", String(255), unique=True),
     Column("request_hash", String(64)),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("timeout_s", Float),
+    Column("resources", JSON(none_as_null=True)),
+    Column("devices", JSON(none_as_null=True)),
+    Column("waiting_for", JSON(none_as_null=True)),
+    Column("retry_at", Utc),
     Index("jobs_by_status", "status", "id"),
     Index("jobs_by_graph", "graph"),
 )
@@ -94,7 +109,7 @@ job_events = Table(
     "job_events",
     metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
-    Column("job", String(64), nullable=False),
+    Column("job", ID, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("at", Utc, nullable=False),
     Column("event", String(32), nullable=False),
@@ -107,11 +122,12 @@ job_events = Table(
 embeddings = Table(
     "embeddings",
     metadata,
-    Column("id", String(64), primary_key=True),
-    Column("graph", String(64), nullable=False),
-    Column("job", String(64)),
+    Column("id", ID, primary_key=True),
+    Column("graph", ID, nullable=False),
+    Column("job", ID),
     Column("state", String(16), nullable=False),
     Column("path", Text, nullable=False),
+    Column("name", Text),
     Column("counts", JSON, nullable=False),
     Column("report", JSON(none_as_null=True)),
     Column("index", JSON(none_as_null=True)),
@@ -122,8 +138,8 @@ embeddings = Table(
 aliases = Table(
     "aliases",
     metadata,
-    Column("name", String(255), primary_key=True),
-    Column("embedding", String(64), nullable=False),
+    Column("name", _ordered(255), primary_key=True),
+    Column("embedding", ID, nullable=False),
     Column("version", Integer, nullable=False),
     Column("updated_at", Utc, nullable=False),
     Index("aliases_by_embedding", "embedding"),
@@ -132,7 +148,7 @@ aliases = Table(
 api_keys = Table(
     "api_keys",
     metadata,
-    Column("id", String(64), primary_key=True),
+    Column("id", ID, primary_key=True),
     Column("name", Text, nullable=False),
     Column("hash", String(64), nullable=False, unique=True),
     Column("scopes", JSON, nullable=False),

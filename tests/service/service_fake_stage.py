@@ -26,6 +26,13 @@ def main(spec: dict) -> int:
         emit(name, "metrics", step=step, values={"loss": 1.0 / (step + 1), "rank": None})
     for state, reason in spec.get("health", []):
         emit(name, "health", state=state, reason=reason)
+    if "tell" in spec:
+        names = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+        Path(spec["tell"]).write_text(json.dumps([os.environ.get(name) for name in names]))
+    if "once" in spec and Path(spec["once"]).exists():
+        spec = {name: value for name, value in spec.items() if name not in {"error", "exit", "signal", "gate"}}
+    elif "once" in spec:
+        Path(spec["once"]).touch()
     gate = spec.get("gate")
     while gate and not Path(gate).exists():
         time.sleep(0.01)

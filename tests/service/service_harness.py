@@ -27,7 +27,7 @@ from preprocessing.artifact import build
 from preprocessing.ids import IdMap
 from service.api.app import create_app
 from service.api.serve import serve
-from service.jobs.plan import StagePlan, embedding_id
+from service.jobs.plan import StagePlan, embedding_id, new_graph_id
 from service.settings import ServiceSettings
 from service.store import Job, Store
 
@@ -52,7 +52,10 @@ def _fake_spec(name: str, what: dict[str, Any], job: Job, store: Store, settings
     spec = {"name": name, "ledger": str(settings.home / "ledger"), **what}
     if what.get("make") == "bundle":
         manifest = {"counts": {"nodes": 4, "arcs": 6}, "features": None, "labels": None, "warnings": ["one"]}
-        spec["make"] = {"path": store.graph(job.graph).bundle, "kind": "graph_bundle", "manifest": manifest}
+        manifest |= {"direction": "reverse", "settings": {"source": {"kind": "x"}, "feature_dtype": "float16"}}
+        appended = settings.graphs / new_graph_id(job.id) / "bundle"
+        path = str(appended) if name == "append" else store.graph(job.graph).bundle
+        spec["make"] = {"path": path, "kind": "graph_bundle", "manifest": manifest}
     if what.get("make") == "embeddings":
         path = settings.embeddings / embedding_id(job.id)
         spec["make"] = {"path": str(path), "kind": "embedding_set", "manifest": {"counts": {"nodes": 4, "dim": 2}}}
@@ -60,7 +63,14 @@ def _fake_spec(name: str, what: dict[str, Any], job: Job, store: Store, settings
 
 
 def settings_in(folder: Path, **changes: Any) -> ServiceSettings:
-    values = {"home": folder / "home", "data_roots": [folder / "data"], "poll_s": 0.05, "cancel_grace_s": 0.5}
+    values = {
+        "home": folder / "home",
+        "data_roots": [folder / "data"],
+        "poll_s": 0.05,
+        "cancel_grace_s": 0.5,
+        "retry_after_s": 0.05,
+        "max_running": 1,
+    }
     (folder / "data").mkdir(exist_ok=True)
     return ServiceSettings(**(values | changes))
 
@@ -84,7 +94,8 @@ def add_graph(client: Any, folder: Path, name: str = "graph") -> str:
 
 
 def submit(client: Any, graph: str, *stages: tuple[str, dict[str, Any]], **fields: Any) -> str:
-    body = {"kind": "pipeline", "graph": graph, "labels": {"fake": json.dumps(stages)}} | fields
+    asked = {"cores": 1, "gpus": 0, "memory_bytes": 1, "disk_bytes": 0}
+    body = {"kind": "pipeline", "graph": graph, "labels": {"fake": json.dumps(stages)}, "resources": asked} | fields
     answer = client.post("/v1/jobs", json=body)
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -19,28 +19,10 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from embedding_fixtures import add_set, write_set
-from service_harness import Server, settings_in
+from embedding_fixtures import write_set
 
-from service.cli import main
 from service.cli.doctor import examine
 from service.jobs import stages
-from service.store import Store
-
-
-@pytest.fixture
-def rgrl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run a command in this process: exit code, standard output, standard error."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rgrl", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        code = ended.value.code
-        return (code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return run
 
 
 def tables(folder: Path, *, nodes: Any = None, edges: Any = None) -> list[object]:
@@ -164,6 +146,7 @@ def test_ingest_says_what_it_made(tmp_path: Path, rgrl: Callable[..., tuple[int,
         (["ingest", "--edges", "e", "--directed", "--reverse", "o"], ["direction"]),
         (["jobs", "list", "--server", "nowhere"], ["server address", "nowhere"]),
         (["jobs", "submit", "train", "--label", "x"], ["--label"]),
+        (["jobs", "submit", "train", "--graph", "graph_x", "--label-column", "y"], ["no tables", "--graph"]),
     ],
 )
 def test_bad_usage_ends_with_2_and_names_the_option(
@@ -301,6 +284,7 @@ def test_a_stage_does_not_outlive_a_command_that_is_killed(
     script.write_text(SLOW_STAGE)
     command = f"""
 import sys
+from service.client import Client
 from service.jobs import stages
 stages.stage_command = lambda stage: [sys.executable, {str(script)!r}, stage]
 stages.run_stage("index", {{}}, lambda event: print(event["event"], flush=True))
@@ -330,87 +314,6 @@ def test_ctrl_c_ends_a_command_with_130(tmp_path: Path, spawn: Callable[..., sub
     assert process.returncode == 130, err
     assert "interrupted by SIGINT" in err
     assert not (path / "index").exists()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(settings_in(tmp_path_factory.mktemp("cli"))) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def embedding(server: Server) -> str:
-    vectors = np.random.default_rng(4).standard_normal((30, 12)).astype(np.float32)
-    store = Store(server.settings)
-    try:
-        return add_set(store, write_set(server.settings.embeddings / "set", vectors))
-    finally:
-        store.close()
-
-
-@pytest.fixture
-def remote(
-    server: Server, rgrl: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str, str]]:
-    monkeypatch.setenv("RGRL_SERVER", str(server.client.base_url))
-    return rgrl
-
-
-def test_jobs_from_submit_to_cancel(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
-    graph = server.settings.data_roots[0] / "graph.npz"
-    graph.touch()
-    stages_label = 'fake=[["one", {"steps": 2, "health": [["stalled", "the loss never moved"]]}]]'
-    submit = ("jobs", "submit", "pipeline", "--graph", graph, "--label", stages_label)
-    code, out, err = remote(*submit, "--set", "train.run.epochs=3", "--watch", "--json")
-    assert code == 0, err
-    assert "the loss never moved" in err
-    job = json.loads(out)
-    assert (job["status"], job["kind"], job["health"]["state"]) == ("succeeded", "pipeline", "stalled")
-    code, out, _ = remote("jobs", "list", "--status", "succeeded", "--json")
-    assert [found["id"] for found in json.loads(out)] == [job["id"]]
-    (row,) = [line for line in remote("jobs", "list")[1].splitlines() if job["id"] in line]
-    assert "stalled" in row
-    assert "succeeded" in remote("jobs", "show", job["id"])[1]
-    assert remote("jobs", "watch", job["id"])[0] == 0
-    assert remote("jobs", "logs", job["id"])[0] == 0
-    code, _, err = remote("jobs", "cancel", job["id"])
-    assert (code, "succeeded already" in err) == (1, True), err
-    failing = 'fake=[["one", {"error": {"code": "input_invalid", "message": "no good"}, "exit": 3}]]'
-    code, out, _ = remote(
-        "jobs", "submit", "pipeline", "--graph", job["graph"], "--label", failing, "--watch", "--json"
-    )
-    told = json.loads(out)
-    assert (code, told["status"], told["error"]["message"]) == (3, "failed", "no good")
-
-
-def test_server_errors_have_exit_codes(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
-    assert remote("jobs", "show", "job_none")[0] == 3
-    code, _, err = remote("jobs", "submit", "train", "--graph", "graph_x", "--set", "train.optimizer.lr=-1")
-    assert (code, "/train/optimizer/lr" in err) == (2, True)
-    assert remote("neighbors", embedding, "nobody")[0] == 3
-    code, out, _ = remote("neighbors", embedding, 1, "-k", 100_000, "--json")
-    assert (code, json.loads(out)["error"]["code"]) == (2, "limit_exceeded")
-
-
-def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
-    code, out, _ = remote("lookup", embedding, 3, "nobody", "--json")
-    known, unknown = json.loads(out)["items"]
-    assert (code, known["found"], len(known["vector"]), unknown["vector"]) == (3, True, 12, None)
-    code, out, _ = remote("lookup", embedding, 3)
-    assert (code, "(12 numbers)" in out) == (0, True)
-    code, out, _ = remote("neighbors", embedding, 3, 4, "-k", 2, "--json")
-    answers = json.loads(out)
-    assert (code, [answer["returned"] for answer in answers]) == (0, [2, 2])
-    code, out, _ = remote("neighbors", embedding, 3, "-k", 2)
-    assert (code, answers[0]["results"][0]["id"] in out, "exact_no_index" in out) == (0, True, True)
-
-
-def test_a_server_that_is_not_there_is_an_error_with_a_remedy(
-    rgrl: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.client.transport.FIRST_WAIT_S", 0.001)
-    code, _, err = rgrl("jobs", "list", "--server", "http://127.0.0.1:9")
-    assert (code, "rgrl serve" in err) == (1, True)
 
 
 def test_keys_are_made_listed_and_revoked(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:

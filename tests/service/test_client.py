@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from embedding_fixtures import add_set, write_set
+from embedding_fixtures import add_set, write_bundle, write_set
 from service_harness import Server, settings_in, wait_for
 
-from preprocessing.errors import UsageError
-from service.client import Client, Event, transport
+from preprocessing.errors import ResourceError, UsageError
+from service.client import Answers, Client, Event, transport
 from service.client.transport import (
     AuthError,
     ConflictError,
@@ -76,6 +77,19 @@ def test_a_job_from_submit_to_end(client: Client, server: Server) -> None:
     assert isinstance(client.logs(job.id, 5), list)
 
 
+def test_a_set_of_the_command_line_is_registered(
+    client: Client, server: Server, embedding: tuple[str, np.ndarray]
+) -> None:
+    data, vectors = server.settings.data_roots[0], embedding[1]
+    content = write_bundle(data / "bundle", len(vectors), [(0, 1)])
+    path = write_set(data / "set", vectors, content=content)
+    graph_id = client.register_graph(bundle="bundle").id
+    made = client.register_embedding(str(path), graph_id, name="mine")
+    assert (made.name, made.graph, made.job) == ("mine", graph_id, None)
+    assert client.register_embedding("set", graph_id).id == made.id
+    assert np.array_equal(client.lookup(made.id, [5]).vectors[0], vectors[5])
+
+
 def test_the_same_key_submits_once(client: Client, server: Server) -> None:
     graph_id = graph(client, server)
     jobs = [
@@ -124,6 +138,35 @@ def test_neighbours_and_scores(client: Client, embedding: tuple[str, np.ndarray]
     assert pair.score == pytest.approx(float(unit[3] @ unit[4]), abs=1e-6)
 
 
+def test_answers_become_frames(client: Client, embedding: tuple[str, np.ndarray]) -> None:
+    ref, vectors = embedding
+    answer = client.lookup(ref, [7, "nobody", "3"])
+    assert answer.ids == ["7", "nobody", "3"]
+    expected = [vectors[7].tolist(), None, vectors[3].tolist()]
+    assert answer.to_arrow().to_pydict() == {"id": answer.ids, "found": [True, False, True], "vector": expected}
+    frame = answer.to_pandas()
+    assert list(frame["id"]) == answer.ids
+    assert np.array_equal(frame["vector"][2], vectors[3])
+    assert answer.to_polars()["vector"].to_list() == expected
+    answers = client.neighbors(ref, [{"id": 3}, {"id": 4}], k=2)
+    for rows in (
+        answers.to_arrow().to_pylist(),
+        answers.to_polars().to_dicts(),
+        answers.to_pandas().to_dict("records"),
+    ):
+        assert [(row["query"], row["rank"]) for row in rows] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+        assert [row["id"] for row in rows] == [found.id for each in answers for found in each.results]
+        assert [row["score"] for row in rows] == [found.score for each in answers for found in each.results]
+    assert client.neighbors(ref, []).to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_a_frame_whose_package_is_missing_names_it(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ResourceError, match=f"pip install {package}"):
+        getattr(Answers(), f"to_{package}")()
+
+
 def test_aliases(client: Client, embedding: tuple[str, np.ndarray]) -> None:
     ref, _ = embedding
     assert client.put_alias("now", ref).version == 1
@@ -152,6 +195,11 @@ def test_problems_are_typed(client: Client, embedding: tuple[str, np.ndarray]) -
     with pytest.raises(RejectedError) as rejected:
         client.neighbors(ref, [{"id": "nobody"}])
     assert (rejected.value.pointer, rejected.value.exit_code) == ("/queries/0/id", 3)
+    with pytest.raises(RejectedError) as second:
+        client.neighbors(ref, [{"id": 1}, {"ids": [{"id": "2"}, {"id": "nobody"}]}])
+    for error in (rejected.value, second.value):
+        assert error.given == "nobody", "the server names no value; the client knows what it sent"
+        assert "given: nobody" in error.text()
 
 
 def test_keys(server: Server, client: Client) -> None:

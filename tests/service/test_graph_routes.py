@@ -53,7 +53,9 @@ def test_a_bundle_is_ready_at_once(client: TestClient, folder: Path) -> None:
     assert (graph["source"], graph["features"]["layout"], graph["labels"]) == (None, "none", None)
 
 
-@pytest.mark.parametrize("kind", ["absolute", "dots", "link", "folder link", "link inside"])
+@pytest.mark.parametrize(
+    "kind", ["absolute", "dots", "link", "folder link", "link inside", "link deep inside", "link to itself"]
+)
 def test_paths_outside_the_roots_are_refused(client: TestClient, folder: Path, kind: str) -> None:
     data, outside = folder / "data" / kind, folder / "outside"
     outside.mkdir(exist_ok=True)
@@ -70,6 +72,13 @@ def test_paths_outside_the_roots_are_refused(client: TestClient, folder: Path, k
         case "folder link":
             (data / "there").symlink_to(outside)
             path = f"{kind}/there/edges.csv"
+        case "link deep inside":
+            (data / "a" / "b").mkdir(parents=True)
+            (data / "a" / "b" / "part-0.csv").symlink_to(outside / "edges.csv")
+            path = kind
+        case "link to itself":
+            (data / "part-0.csv").symlink_to(data / "part-0.csv")
+            path = kind
         case _:
             (data / "part-0.csv").symlink_to(outside / "edges.csv")
             path = kind
@@ -147,11 +156,12 @@ def test_what_is_outside_looks_the_same_whether_it_exists_or_not(client: TestCli
         ({"source": {"kind": "npz", "path": "absent.npz"}}, "/source/path"),
         ({"source": {"kind": "npz", "path": "nul\0.npz"}}, ""),
         ({"source": {"kind": "npz", "path": "x" * 5000}}, "/source/path"),
-        ({"bundle": "."}, "/bundle"),
+        ({"bundle": "empty"}, "/bundle"),
         ({"name": "", "bundle": "b"}, "/name"),
     ],
 )
-def test_bad_requests_name_the_field(client: TestClient, body: dict[str, object], pointer: str) -> None:
+def test_bad_requests_name_the_field(client: TestClient, folder: Path, body: dict[str, object], pointer: str) -> None:
+    (folder / "data" / "empty").mkdir(exist_ok=True)
     answer = client.post("/v1/graphs", json=body)
     assert answer.status_code == 422, answer.text
     assert answer.headers["content-type"] == "application/problem+json"

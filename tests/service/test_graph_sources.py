@@ -80,12 +80,15 @@ def test_the_digits_join_each_image_to_its_ten_nearest(tmp_path: Path) -> None:
         assert np.sort(distances[found]).tolist() == np.sort(distances)[:10].tolist()
 
 
-def test_a_label_column_is_the_node_tables(tmp_path: Path) -> None:
+def test_columns_are_the_tables_own(tmp_path: Path) -> None:
     for name in ("edges.csv", "nodes.csv", "g.npz"):
         (tmp_path / name).touch()
-    assert graph_request(str(tmp_path), ROOT, "kind")["source"]["label"] == "kind"
-    for named in ("g.npz", "edges.csv"):
+    named = {"label": "kind", "node_id": "key", "features": ["x"], "source": "a", "target": "b"}
+    source = graph_request(str(tmp_path), ROOT, named)["source"]
+    assert {option: source[option] for option in named} == named
+    assert graph_request(str(tmp_path / "edges.csv"), ROOT, {"source": "a"})["source"]["source"] == "a"
+    for graph in (str(tmp_path / "g.npz"), str(tmp_path / "edges.csv"), "Planetoid:Cora"):
         with pytest.raises(InputError, match="there is no node table"):
-            graph_request(str(tmp_path / named), ROOT, "kind")
-    with pytest.raises(InputError, match="there is no node table"):
-        graph_request("Planetoid:Cora", ROOT, "kind")
+            graph_request(graph, ROOT, {"label": "kind"})
+    with pytest.raises(InputError, match="there is no edge table"):
+        graph_request(str(tmp_path / "g.npz"), ROOT, {"source": "a"})

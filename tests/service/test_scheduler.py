@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from postgres_server import PostgresServer
 from service_harness import (
     add_graph,
     completed,
@@ -136,8 +138,8 @@ def test_a_runner_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
             wait_for(lambda n=attempt: job_of(client, job)["attempt"] == n and job_of(client, job)["phase"] == "one")
             signal_runner(settings, job)
         error = wait_end(client, job)["error"]
-        assert error["code"] == "process_lost"
-        assert "2 times" in error["message"]
+        assert error["code"] == "worker_lost"
+        assert "in 2 attempts" in error["message"]
         assert "max_attempts" in error["message"]
         assert error["retryable"]
         assert not processes_of(job)
@@ -240,7 +242,7 @@ def test_jobs_wait_for_room_oldest_first(client: TestClient, settings: ServiceSe
 
 
 def test_two_run_side_by_side_but_never_on_one_graph(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path, max_running=2)
+    settings = settings_in(tmp_path, max_running=2, max_cores=2)
     gate = tmp_path / "gate"
     with running_app(settings) as client:
         graph, other = add_graph(client, tmp_path, "a"), add_graph(client, tmp_path, "b")
@@ -252,6 +254,185 @@ def test_two_run_side_by_side_but_never_on_one_graph(tmp_path: Path) -> None:
         assert job_of(client, same)["status"] == "queued"
         gate.touch()
         assert wait_end(client, same)["status"] == "succeeded"
+
+
+def test_a_waiting_job_says_for_what_and_priority_decides(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    settings = settings_in(tmp_path, max_running=9, max_cores=2)
+    with running_app(settings) as client:
+        graphs = [add_graph(client, tmp_path, name) for name in "abcd"]
+        two = {"resources": {"cores": 2, "memory_bytes": 0, "disk_bytes": 0}}
+        first = submit(client, graphs[0], ("one", {"gate": str(gate)}))
+        wait_for(lambda: job_of(client, first)["phase"])
+        same = submit(client, graphs[0], ("one", {}))
+        large = submit(client, graphs[1], ("one", {}), **two)
+        small = submit(client, graphs[2], ("one", {}))
+        codes = {same: "graph", large: "cores", small: "turn"}
+        wait_for(lambda: {j: (job_of(client, j)["waiting_for"] or {}).get("code") for j in codes} == codes)
+        assert job_of(client, large)["waiting_for"]["detail"] == "it needs 2 cores, and 1 are free"
+        assert client.patch(f"/v1/jobs/{small}", json={"priority": 1}).status_code == 200
+        ended = wait_end(client, small)
+        assert (ended["status"], ended["waiting_for"]) == ("succeeded", None)
+        assert job_of(client, large)["status"] == "queued"
+        assert client.patch(f"/v1/jobs/{small}", json={"priority": 2}).status_code == 409
+        gate.touch()
+        for job in (first, large, same):
+            assert wait_end(client, job)["status"] == "succeeded"
+
+
+def test_a_job_without_disk_waits_until_there_is_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from service.jobs import resources
+
+    free = [10**12]
+    monkeypatch.setattr(resources.shutil, "disk_usage", lambda _path: SimpleNamespace(free=free[0]))
+    with running_app(settings_in(tmp_path, max_running=9, max_cores=9)) as client:
+        graphs = [add_graph(client, tmp_path, name) for name in "ab"]
+        gate = tmp_path / "gate"
+        first = submit(client, graphs[0], ("one", {"gate": str(gate)}))
+        wait_for(lambda: job_of(client, first)["phase"])
+        job = submit(client, graphs[0], ("one", {}), resources={"cores": 1, "memory_bytes": 0, "disk_bytes": 1000})
+        free[0] = 999
+        gate.touch()
+        found = wait_for(
+            lambda: (job_of(client, job)["waiting_for"] or {}).get("code") == "disk" and job_of(client, job)
+        )
+        assert found["waiting_for"]["detail"] == "the job needs 1000 bytes of disk and 999 are free"
+        assert wait_end(client, submit(client, graphs[1], ("one", {})))["status"] == "succeeded"
+        free[0] = 1000
+        assert wait_end(client, job)["status"] == "succeeded"
+
+
+def test_a_job_of_a_larger_server_is_failed_and_holds_back_none(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with running_app(settings_in(tmp_path, max_cores=8)) as client:
+        a, b = (add_graph(client, tmp_path, name) for name in "ab")
+        first = submit(client, a, ("one", {"gate": str(gate)}))
+        large = submit(client, b, ("one", {}), resources={"cores": 8, "memory_bytes": 0, "disk_bytes": 0})
+        wait_for(lambda: job_of(client, large)["waiting_for"])
+        scheduler = client.app.state.scheduler
+        scheduler._settings = scheduler._settings.model_copy(update={"max_cores": 1})
+        error = wait_end(client, large)["error"]
+        assert (error["code"], "8 cores" in error["message"]) == ("resources_unavailable", True)
+        gate.touch()
+        assert wait_end(client, first)["status"] == "succeeded"
+
+
+def test_a_job_is_told_its_cores_and_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    gate = tmp_path / "gate"
+    with running_app(settings_in(tmp_path, max_running=3, max_cores=6)) as client:
+        jobs, told = [], []
+        for number, gpus in enumerate((1, 1, 0)):
+            asked = {"cores": number + 1, "gpus": gpus, "memory_bytes": 0, "disk_bytes": 0}
+            told.append(tmp_path / f"told{number}")
+            stage = ("one", {"tell": str(told[-1]), "gate": str(gate)})
+            jobs.append(submit(client, add_graph(client, tmp_path, f"g{number}"), stage, resources=asked))
+        wait_for(lambda: all(path.exists() and path.read_text() for path in told))
+        assert [json.loads(path.read_text()) for path in told] == [["1", "5"], ["2", "7"], ["3", ""]]
+        gate.touch()
+        for job in jobs:
+            assert wait_end(client, job)["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_job_past_its_time_is_ended_and_failed(client: TestClient, folder: Path, stubborn: bool) -> None:
+    stage = ("one", {"seconds": 60, "stubborn": stubborn, "stray": True})
+    job = submit(client, add_graph(client, folder), stage, timeout_s=0.8)
+    ended = wait_end(client, job)
+    assert statuses(ended) == ["queued", "running", "failed"]
+    assert (ended["error"]["code"], ended["error"]["phase"], ended["error"]["retryable"]) == ("timed_out", "one", False)
+    assert "0.8 seconds" in ended["error"]["message"]
+    assert not processes_of(job)
+    in_time = submit(client, add_graph(client, folder), ("one", {}), timeout_s=300)
+    assert wait_end(client, in_time)["status"] == "succeeded"
+
+
+def test_what_may_go_better_is_tried_again(client: TestClient, settings: ServiceSettings, folder: Path) -> None:
+    lost = {"code": "worker_lost", "message": "a worker died", "retryable": True}
+    stages = [("one", {}), ("two", {"once": str(folder / "once"), "error": lost, "exit": 1})]
+    job = submit(client, add_graph(client, folder), *stages)
+    ended = wait_end(client, job)
+    assert (ended["status"], ended["attempt"], ended["error"], ended["retry_at"]) == ("succeeded", 2, None, None)
+    assert completed(settings, job) == [f"{job} one", f"{job} two"]
+    (retry,) = [e for e in client.get(f"/v1/jobs/{job}/events").json()["items"] if e["event"] == "retry"]
+    assert (retry["data"]["error"]["code"], retry["attempt"], retry["stage"]) == ("worker_lost", 1, "two")
+
+
+def test_it_is_tried_a_bounded_number_of_times(client: TestClient, settings: ServiceSettings, folder: Path) -> None:
+    lost = {"code": "worker_lost", "message": "a worker died", "retryable": True}
+    ended = wait_end(client, submit(client, add_graph(client, folder), ("one", {"error": lost, "exit": 1})))
+    assert (ended["status"], ended["attempt"]) == ("failed", settings.max_attempts)
+    assert ended["error"]["code"] == "worker_lost"
+    assert f"in {settings.max_attempts} attempts" in ended["error"]["message"]
+    assert ended["error"]["retryable"]
+
+
+@pytest.mark.parametrize("end", ["cancel", "timeout"])
+def test_a_job_that_waits_for_its_next_attempt_can_be_ended(tmp_path: Path, end: str) -> None:
+    lost = {"code": "worker_lost", "message": "a worker died", "retryable": True}
+    with running_app(settings_in(tmp_path, retry_after_s=600)) as client:
+        limit = {"timeout_s": 4.0} if end == "timeout" else {}
+        job = submit(client, add_graph(client, tmp_path), ("one", {"error": lost, "exit": 1}), **limit)
+        found = wait_for(lambda: job_of(client, job)["retry_at"] and job_of(client, job))
+        assert (found["status"], found["attempt"]) == ("running", 1)
+        if end == "cancel":
+            assert client.post(f"/v1/jobs/{job}/cancel").status_code == 202
+        ended = wait_end(client, job)
+        assert ended["status"] == ("cancelled" if end == "cancel" else "failed")
+        assert (ended["error"] or {}).get("code") == (None if end == "cancel" else "timed_out")
+        assert ended["attempt"] == 1
+
+
+def test_a_stage_that_says_nothing_any_more_is_ended_and_tried_again(tmp_path: Path) -> None:
+    with running_app(settings_in(tmp_path, stalled_after_s=3.0, max_attempts=2)) as client:
+        once = {"once": str(tmp_path / "once"), "gate": str(tmp_path / "never")}
+        job = submit(client, add_graph(client, tmp_path), ("one", once))
+        ended = wait_end(client, job)
+        assert (ended["status"], ended["attempt"]) == ("succeeded", 2)
+        job = submit(client, add_graph(client, tmp_path), ("one", {"gate": str(tmp_path / "never")}))
+        error = wait_end(client, job)["error"]
+        assert (error["code"], error["phase"], error["retryable"]) == ("stalled", "one", True)
+
+
+def test_an_alias_is_not_pointed_at_what_collapsed(client: TestClient, folder: Path) -> None:
+    graph = add_graph(client, folder)
+    stage = ("train", {"make": "embeddings", "health": [["collapsed", "all vectors point one way"]]})
+    ended = wait_end(client, submit(client, graph, stage, alias="good"))
+    assert (ended["status"], ended["error"]["code"], ended["error"]["retryable"]) == ("failed", "collapsed", False)
+    assert "all vectors point one way" in ended["error"]["message"]
+    assert client.get("/v1/aliases/good").status_code == 404
+    assert client.get(f"/v1/embeddings/{ended['embedding']}").status_code == 200
+    assert wait_end(client, submit(client, graph, stage))["status"] == "succeeded"
+
+
+def test_a_database_server_that_goes_and_comes_back_loses_no_job(postgres: PostgresServer, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    settings = settings_in(tmp_path, database_url=postgres.new_database())
+    with running_app(settings) as client:
+        a, b = (add_graph(client, tmp_path, name) for name in "ab")
+        first = submit(client, a, ("one", {"gate": str(gate)}))
+        waiting = submit(client, b, ("one", {}))
+        wait_for(lambda: job_of(client, first)["phase"])
+        postgres.stop()
+        answer = client.get(f"/v1/jobs/{first}")
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        assert client.get("/readyz").status_code == 503
+        gate.touch()
+        wait_for(lambda: not processes_of(first))
+        postgres.start()
+        for job in (first, waiting):
+            ended = wait_end(client, job)
+            assert (ended["status"], ended["attempt"]) == ("succeeded", 1)
+        assert completed(settings, first, waiting) == [f"{first} one", f"{waiting} one"]
+        assert client.get("/v1/jobs/job_%00").status_code == 422
+        other = settings_in(tmp_path, home=tmp_path / "other", database_url=settings.database_url)
+        other.home.mkdir()
+        app = create_app(other, plan=fake_plan)
+        with pytest.raises(UsageError, match="another server runs on this database"):
+            app.state.scheduler.acquire()
+        app.state.store.close()
 
 
 def test_results_appear_in_the_store(client: TestClient, settings: ServiceSettings, folder: Path) -> None:

@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    with Server(settings_in(folder, max_running=4)) as server:
+    with Server(settings_in(folder, max_running=4, max_cores=4)) as server:
         yield server
 
 

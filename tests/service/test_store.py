@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 from sqlalchemy.exc import StatementError
 
 from preprocessing.errors import UsageError
@@ -20,13 +20,28 @@ from service.settings import ServiceSettings
 from service.store import Job, NewJob, Store
 from service.store.embeddings import insert_embedding
 from service.store.lifecycle import FileEvent, StaleJobError
+from service.store.tables import embeddings, graphs, job_events, jobs
 
 MOMENT = datetime(2026, 11, 28, 12, 0, tzinfo=UTC)
 
 
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def new_settings(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[], ServiceSettings]:
+    """Settings of a home and a database that are new, on either of the back ends."""
+    server = request.getfixturevalue("postgres") if request.param == "postgresql" else None
+
+    def make() -> ServiceSettings:
+        url = None if server is None else server.new_database()
+        return ServiceSettings(home=tmp_path_factory.mktemp("store"), database_url=url)
+
+    return make
+
+
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> ServiceSettings:
-    return ServiceSettings(home=tmp_path_factory.mktemp("store"))
+def settings(new_settings: Callable[[], ServiceSettings]) -> ServiceSettings:
+    return new_settings()
 
 
 @pytest.fixture(scope="module")
@@ -91,38 +106,14 @@ def test_times_are_one_moment_whatever_their_zone(store: Store, graph: str) -> N
     assert job.id not in {item.id for item in store.list_jobs(created_after=job.created_at.astimezone(east)).items}
 
 
-def test_a_store_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    settings = ServiceSettings(home=tmp_path)
+def test_a_store_of_a_later_version_is_refused(new_settings: Callable[[], ServiceSettings]) -> None:
+    settings = new_settings()
     store = Store(settings)
     with store.writing() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     store.close()
     with pytest.raises(UsageError, match="cannot be brought to this version's schema"):
         Store(settings)
-
-
-def test_a_store_of_the_first_version_is_brought_to_this_one(tmp_path: Path) -> None:
-    settings = ServiceSettings(home=tmp_path)
-    store = Store(settings)
-    job = new_job(store, new_graph(store))
-    with store.writing() as connection:
-        for column in ("health", "silent_since"):
-            connection.exec_driver_sql(f"ALTER TABLE jobs DROP COLUMN {column}")
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
-    store.close()
-    store = Store(settings)
-    assert store.job(job.id) == job
-    store.close()
-
-
-def test_the_migrations_make_the_tables_as_declared(store: Store) -> None:
-    from alembic.autogenerate import compare_metadata
-    from alembic.migration import MigrationContext
-
-    from service.store.tables import metadata
-
-    with store.reading() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
 
 def test_only_the_state_that_was_read_can_be_left(store: Store, graph: str) -> None:
@@ -172,7 +163,7 @@ def test_events_are_taken_over_once(store: Store, graph: str) -> None:
 
 def test_figures_that_are_no_json_never_reach_the_store(store: Store, graph: str) -> None:
     job = store.transition(new_job(store, graph), "running", attempt=1)
-    with pytest.raises(StatementError, match="not JSON compliant"):
+    with pytest.raises((StatementError, ValueError), match="not JSON compliant"):
         store.record_events(job, 1, [FileEvent(MOMENT, "metrics", "train", {"values": {"loss": float("nan")}})])
     assert store.job(job.id) == job
 
@@ -188,6 +179,141 @@ def test_writers_take_turns(store: Store, graph: str) -> None:
     for thread in threads:
         thread.join()
     assert store.alias("turns").version == 80
+
+
+def test_of_many_hands_on_one_state_one_moves_it(store: Store, graph: str) -> None:
+    job = new_job(store, graph)
+    moved: list[int] = []
+
+    def move(number: int) -> None:
+        with contextlib.suppress(StaleJobError):
+            store.transition(job, "running", attempt=1, token=str(number))
+            moved.append(number)
+
+    in_parallel(move, range(12))
+    assert len(moved) == 1
+    assert store.job(job.id).token == str(moved[0])
+    assert [step.status for step in store.job(job.id).transitions] == ["queued", "running"]
+
+
+def test_of_many_requests_of_one_key_one_is_queued(store: Store, graph: str) -> None:
+    new = NewJob(kind="train", name=None, labels={}, graph=graph, embedding=None, alias=None, spec={})
+    found: list[tuple[Job, bool]] = []
+    key = new_id("key")
+
+    def send(_number: int) -> None:
+        found.append(store.submit_job(replace(new, idempotency_key=key, request_hash="h"), max_queued=10_000))
+
+    in_parallel(send, range(12))
+    assert sorted(created for _, created in found) == [False] * 11 + [True]
+    assert len({job.id for job, _ in found}) == 1
+
+
+def test_events_get_their_numbers_in_the_order_they_appear_in(store: Store, graph: str) -> None:
+    """A reader that goes on after the last number it saw would else miss what is committed late."""
+    made = [store.transition(new_job(store, graph), "running", attempt=1) for _ in range(4)]
+    over = threading.Event()
+    seen: list[int] = []
+
+    def read() -> None:
+        while True:
+            last = over.is_set()
+            with store.reading() as connection:
+                query = select(job_events.c.id).where(job_events.c.id > (seen[-1] if seen else 0))
+                seen.extend(connection.execute(query.order_by(job_events.c.id)).scalars())
+            if last:
+                return
+
+    def write(job: Job) -> None:
+        for offset in range(20):
+            job = store.record_events(job, offset + 1, [FileEvent(MOMENT, "metrics", None, {}) for _ in range(5)])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    in_parallel(write, made)
+    over.set()
+    reader.join()
+    with store.reading() as connection:
+        assert seen == list(connection.execute(select(job_events.c.id).order_by(job_events.c.id)).scalars())
+
+
+def test_a_read_sees_one_state(store: Store, graph: str) -> None:
+    with store.reading() as connection:
+        count = select(func.count()).select_from(jobs)
+        before = connection.execute(count).scalar_one()
+        new_job(store, graph)
+        assert connection.execute(count).scalar_one() == before
+    assert store.job(new_job(store, graph).id).graph == graph
+
+
+def test_pages_are_in_the_order_of_bytes(store: Store, graph: str) -> None:
+    """Also where the database's language orders A between a and b, and passes over the line."""
+    made = new_job(store, graph).id
+    names = ["job_0", "job_A", "job_a", "job-1", "job_B", "job", "JOB_c"]
+    with store.writing() as connection:
+        row = dict(connection.execute(jobs.select().where(jobs.c.id == made)).one()._mapping)
+        for name in names:
+            connection.execute(jobs.insert().values(row | {"id": name, "kind": "ordered", "idempotency_key": None}))
+    found: list[str] = []
+    cursor = None
+    while cursor is not None or not found:
+        page = store.list_jobs(kind=["ordered"], limit=2, cursor=cursor)
+        found += [job.id for job in page.items]
+        cursor = page.next_cursor
+    assert found == sorted(names, reverse=True)
+    with store.writing() as connection:
+        connection.execute(jobs.delete().where(jobs.c.kind == "ordered"))
+
+
+def test_texts_of_every_kind_come_back(store: Store, graph: str) -> None:
+    """A stage may print what it likes: null characters and halves of surrogate pairs are JSON too."""
+    odd = {"text": "null \x00, half \ud800, é, 🦆", "deep": [None, True, 1e300, -0.0, 2**63], "": ""}
+    job = store.transition(new_job(store, graph, labels={"a.b": "🦆", "c": "'\"%s"}, name="🦆"), "running", attempt=1)
+    job = store.record_events(job, 1, [FileEvent(MOMENT, "metrics", "train", odd)])
+    assert store.job_events(job.id)[-1].data == odd
+    ended = store.transition(job, "failed", error=odd)
+    assert (store.job(job.id).error, ended.name, ended.labels) == (odd, "🦆", {"a.b": "🦆", "c": "'\"%s"})
+    for labels in ({"a.b": "🦆"}, {"c": "'\"%s"}):
+        assert [found.id for found in store.list_jobs(labels=labels, limit=1).items] == [job.id]
+
+
+def test_one_server_schedules_on_a_database(store: Store, settings: ServiceSettings) -> None:
+    other = Store(settings)
+    try:
+        assert store.claim.held()
+        assert store.claim.held()
+        assert not other.claim.held()
+        store.claim.release()
+        assert other.claim.held()
+        assert not store.claim.held()
+    finally:
+        other.close()
+    assert store.claim.held()
+    store.claim.release()
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://x/y", "sqlite://", "sqlite:///:memory:", "nonsense", "postgresql+other://a/b"]
+)
+def test_what_is_no_database(settings: ServiceSettings, url: str) -> None:
+    with pytest.raises(UsageError, match="database") as caught:
+        Store(settings.model_copy(update={"database_url": url}))
+    assert "postgresql://" in (caught.value.expected or "")
+
+
+def test_a_database_that_does_not_answer_is_told_without_its_password(settings: ServiceSettings) -> None:
+    url = "postgresql://me:secret@/none?host=/nowhere"
+    with pytest.raises(UsageError, match="does not answer") as caught:
+        Store(settings.model_copy(update={"database_url": url}))
+    assert "secret" not in caught.value.text()
+
+
+def in_parallel(function: Callable[[Any], None], arguments: Iterable[Any]) -> None:
+    threads = [threading.Thread(target=function, args=(argument,)) for argument in arguments]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def test_the_queue_has_an_end(store: Store, graph: str) -> None:
@@ -253,7 +379,7 @@ def test_embeddings_are_listed_and_deleted(store: Store, graph: str) -> None:
 def test_a_deletion_cut_short_is_hidden_and_can_be_finished(store: Store, graph: str) -> None:
     identity = new_embedding(store, graph)
     with store.writing() as connection:
-        connection.exec_driver_sql("UPDATE embeddings SET state = 'deleting' WHERE id = ?", (identity,))
+        connection.execute(embeddings.update().where(embeddings.c.id == identity).values(state="deleting"))
     folder = store.embeddings_dir / identity
     folder.mkdir()
     with pytest.raises(NotFoundError):
@@ -271,7 +397,7 @@ def test_deletions_cut_short_are_finished(store: Store, graph: str) -> None:
     (store.graphs_dir / graph).mkdir()
     other = new_graph(store)
     with store.writing() as connection:
-        connection.exec_driver_sql("UPDATE graphs SET state = 'deleting' WHERE id = ?", (graph,))
+        connection.execute(graphs.update().where(graphs.c.id == graph).values(state="deleting"))
     store.finish_deletions()
     assert [path.name for path in store.jobs_dir.iterdir()] == [job.id]
     assert not (store.graphs_dir / graph).exists()

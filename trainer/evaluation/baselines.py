@@ -54,7 +54,7 @@ class PprSmoothed:
             smoothed = (diffusion @ sparse.csr_array(parts, features.shape)).toarray()
         else:
             smoothed = diffusion @ features.matrix.cpu().numpy()
-        return replace(features, matrix=torch.from_numpy(smoothed).to(device))
+        return replace(features, stored=torch.from_numpy(smoothed).to(device))
 
     def _diffusion(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], sparse.csr_array]:
         """The nodes that these rows of S name, [m], and the rows over those nodes, [n, m]."""

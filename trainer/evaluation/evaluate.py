@@ -103,8 +103,9 @@ def evaluate(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
         "collapse": collapse.as_dict(),
         "losses": training.get("losses", []),
     }
-    write_json(embeddings.path / REPORT, report)
-    return _summary(embeddings.path / REPORT, report)
+    summary = _summary(report)
+    write_json(embeddings.path / REPORT, report | {"summary": summary})
+    return {"report": str(embeddings.path / REPORT), **summary}
 
 
 def _found_before(path: Path) -> dict[str, Any]:
@@ -116,10 +117,9 @@ def _found_before(path: Path) -> dict[str, Any]:
     return {name: report.get(name, nothing) for name, nothing in empty.items()}
 
 
-def _summary(path: Path, report: Mapping[str, Any]) -> dict[str, Any]:
+def _summary(report: Mapping[str, Any]) -> dict[str, Any]:
     objective = report["objective"]
     summary: dict[str, Any] = {
-        "report": str(path),
         "effective_rank": report["collapse"]["effective_rank"],
         "collapsed": report["collapse"]["collapsed"],
         "notes": report["notes"] + (report["links"] or {"notes": []})["notes"],

@@ -141,7 +141,7 @@ class _StackedRows:
             pattern, (_, columns) = features_MD.matrix.pattern, features_MD.matrix.shape
             block = torch.div(pattern.rows, size, rounding_mode="floor")
             diagonal = Pattern(pattern.indptr, pattern.indices + columns * block, splits * columns)
-            self.features = replace(features_MD, matrix=SparseMatrix(diagonal, features_MD.matrix.values))
+            self.features = replace(features_MD, stored=SparseMatrix(diagonal, features_MD.matrix.values))
 
     def __matmul__(self, weight_SDC: Tensor) -> Tensor:
         matrix, scale_D, shift_D = self.features.matrix, self.features.scale_F, self.features.shift_F

@@ -107,7 +107,9 @@ def lookup(
     The ids may come as an Arrow stream, too, with one column `id` of int64 or string.
     """
     asked, arrow = body.asked, ARROW_STREAM in accept
-    _check_limit(len(asked), settings.max_lookup_ids_arrow if arrow else settings.max_lookup_ids, "ids a lookup", "/ids")
+    _check_limit(
+        len(asked), settings.max_lookup_ids_arrow if arrow else settings.max_lookup_ids, "ids a lookup", "/ids"
+    )
     identity, embeddings = sets.get(ref)
     if not arrow:
         vectors, found = _look_up(embeddings, asked, metrics)

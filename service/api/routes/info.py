@@ -37,6 +37,8 @@ class LimitsAnswer(Answer):
     max_lookup_ids_arrow: int
     max_k: int
     max_queries: int
+    max_embed_nodes: int
+    max_embed_edges: int
     max_running: int
     max_queued: int
 

@@ -120,7 +120,7 @@ def get_logs(
 def get_metrics(
     id: str,
     store: StoreDep,
-    names: Annotated[list[str] | None, Query(description="Default: every figure.")] = None,
+    names: Annotated[list[str], Query(default_factory=list, description="Default: every figure.")],
     max_points: Annotated[int, Query(ge=2, le=100_000, description="Points a figure, evenly thinned.")] = 1000,
 ) -> MetricsAnswer:
     """Figures the job's stages reported, as loss by epoch."""
@@ -128,7 +128,7 @@ def get_metrics(
     series: dict[tuple[str, str], dict[int, float | None]] = {}
     for event in store.job_metrics(id):
         for name, value in event.data["values"].items():
-            if names is None or name in names:
+            if not names or name in names:
                 series.setdefault((event.stage or "", name), {})[event.data["step"]] = value
     return MetricsAnswer(series=[_thin(stage, name, points, max_points) for (stage, name), points in series.items()])
 

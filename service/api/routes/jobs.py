@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Query, Response, status
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, AwareDatetime
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator
+from pydantic_core import PydanticKnownError
 
 from preprocessing.artifact import fingerprint
 from preprocessing.errors import UsageError
 from service.api.auth import WRITE
 from service.api.dependencies import SchedulerDep, SettingsDep, StoreDep
+from service.graphs.schemas import held_source
+from service.jobs.encoder import layer_widths
 from service.jobs.estimate import estimate
 from service.jobs.feasibility import check_feasible
 from service.jobs.plan import stages_of
-from service.jobs.schemas import EvaluateJob, IndexJob, JobAnswer, JobKind, JobPatch, JobRequest, PipelineJob
+from service.jobs.resources import capacity, check_resources, free_bytes, needed
+from service.jobs.schemas import (
+    AppendJob,
+    EmbedJob,
+    EvaluateJob,
+    IndexJob,
+    JobAnswer,
+    JobKind,
+    JobPatch,
+    JobRequest,
+    PipelineJob,
+    PreprocessJob,
+    ResourcesAnswer,
+)
 from service.schemas import Answer, Items
+from service.settings import ServiceSettings
 from service.store import Embedding, Graph, Job, JobStatus, NewJob, Store
 from service.store.pages import MAX_LIMIT
 
@@ -36,12 +55,24 @@ class EstimateAnswer(Answer):
     basis: str
 
 
+class AvailableAnswer(Answer):
+    """What the server has for all jobs together, and what is free now on the disks of its home and of the graph."""
+
+    cores: int
+    gpus: int
+    memory_bytes: int
+    disk_bytes: int
+    bundle_bytes: int
+
+
 class DryRunAnswer(Answer):
-    """What a submit would do."""
+    """What a submit would do. A job that does not fit is refused, as by a submit."""
 
     stages: list[str]
     spec: dict[str, Any]
     estimate: EstimateAnswer
+    resources: ResourcesAnswer
+    available: AvailableAnswer
 
 
 @router.post(
@@ -66,18 +97,45 @@ def submit_job(
         earlier = store.submitted_job(idempotency_key, digest)
         if earlier is not None:
             return _replay(earlier, response)
-    graph, embedding = _subject(request, store)
-    check_feasible(request, graph)
+    graph, embedding, previous = _subject(request, store)
+    request = _held(request, settings)
+    have = capacity(settings)
+    check_feasible(request, graph, have, embedding, previous)
+    stages = stages_of(request.kind, graph, request.spec)
+    encoder = embedding if isinstance(request, EmbedJob) else None
+    dim = None if embedding is None else embedding.counts["dim"]
+    layers = None if encoder is None else layer_widths(Path(encoder.path))
+    figures = estimate(stages, request.spec, graph, dim, request.resources.cores or have.cores, layers)
+    need = needed(request, figures, have)
+    check_resources(need, have, settings.home, Path(graph.bundle))
     if dry_run:
-        return JSONResponse(_dry_run(request, graph, embedding).model_dump(mode="json"))
+        plan = DryRunAnswer(
+            stages=stages,
+            spec=request.spec,
+            estimate=EstimateAnswer.model_validate(figures),
+            resources=ResourcesAnswer.model_validate(need),
+            available=AvailableAnswer(
+                cores=have.cores,
+                gpus=have.gpus,
+                memory_bytes=have.memory_bytes,
+                disk_bytes=free_bytes(settings.home),
+                bundle_bytes=free_bytes(Path(graph.bundle)),
+            ),
+        )
+        return JSONResponse(plan.model_dump(mode="json"))
+    about = None if encoder is not None else embedding
     new = NewJob(
         kind=request.kind,
         name=request.name,
         labels=request.labels,
         graph=graph.id,
-        embedding=None if embedding is None else embedding.id,
-        alias=request.alias if isinstance(request, PipelineJob) else None,
+        embedding=None if about is None else about.id,
+        encoder=None if encoder is None else encoder.id,
+        alias=request.alias if isinstance(request, PipelineJob | EmbedJob) else None,
         spec=request.spec,
+        priority=request.priority,
+        timeout_s=request.timeout_s,
+        resources=asdict(need),
         idempotency_key=idempotency_key,
         request_hash=digest,
     )
@@ -97,7 +155,14 @@ def _in_utc(value: datetime) -> datetime:
         raise ValueError("the moment has no date in UTC") from None
 
 
-Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+def _dated(value: Any) -> Any:
+    """A date first of all: a bare number would be taken for seconds since 1970."""
+    if isinstance(value, str) and not re.match(r"\d{4}-", value):
+        raise PydanticKnownError("datetime_from_date_parsing", {"error": "expected as 2026-11-29T12:00:00Z"})
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_dated), AfterValidator(_in_utc)]
 
 
 @router.get("")
@@ -129,9 +194,11 @@ def get_job(id: str, store: StoreDep) -> Job:
 
 
 @router.patch("/{id}", dependencies=[WRITE], response_model=JobAnswer)
-def patch_job(id: str, patch: JobPatch, store: StoreDep) -> Job:
-    """Change a job's name or labels; what is left out stays."""
-    return store.patch_job(id, patch.model_dump(exclude_unset=True))
+def patch_job(id: str, patch: JobPatch, store: StoreDep, scheduler: SchedulerDep) -> Job:
+    """Change a job's name, labels or, while it is queued, its priority; what is left out stays."""
+    job = store.patch_job(id, patch.model_dump(exclude_unset=True))
+    scheduler.wake()
+    return job
 
 
 @router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT, dependencies=[WRITE])
@@ -156,19 +223,26 @@ def cancel_job(id: str, response: Response, store: StoreDep, scheduler: Schedule
     return job
 
 
-def _subject(request: JobRequest, store: Store) -> tuple[Graph, Embedding | None]:
-    """The graph a job is about, and the embedding set if it is about one."""
-    if isinstance(request, EvaluateJob | IndexJob):
-        embedding = store.embedding(request.embedding)
-        return store.graph(embedding.graph), embedding
-    return store.graph(request.graph), None
+def _subject(request: JobRequest, store: Store) -> tuple[Graph, Embedding | None, Graph | None]:
+    """The graph a job is about, the embedding set it is about or embeds by, and the graph before a change."""
+    match request:
+        case EvaluateJob() | IndexJob():
+            embedding = store.embedding(request.embedding)
+            return store.graph(embedding.graph), embedding, None
+        case EmbedJob():
+            return store.graph(request.graph), store.embedding(request.embedding), None
+        case PreprocessJob(previous=before) if before is not None:
+            return store.graph(request.graph), None, store.graph(before.graph)
+        case _:
+            return store.graph(request.graph), None, None
 
 
-def _dry_run(request: JobRequest, graph: Graph, embedding: Embedding | None) -> DryRunAnswer:
-    stages = stages_of(request.kind, graph)
-    dim = None if embedding is None else embedding.counts["dim"]
-    figures = estimate(stages, request.spec, graph, dim)
-    return DryRunAnswer(stages=stages, spec=request.spec, estimate=EstimateAnswer(**asdict(figures)))
+def _held(request: JobRequest, settings: ServiceSettings) -> JobRequest:
+    """The same, with the paths of tables real and under the data roots."""
+    if not isinstance(request, AppendJob):
+        return request
+    source = held_source(request.append.source, settings.data_roots, settings.data_uris, "/append/source")
+    return request.model_copy(update={"append": request.append.model_copy(update={"source": source})})
 
 
 def _replay(job: Job, response: Response) -> Job:

@@ -64,7 +64,7 @@ def run(graph: str | None, label: str | None, *, keep: bool, as_json: bool) -> i
     data = root / "data"
     data.mkdir(parents=True, exist_ok=True)
     named = str(write_digits(data / "digits")) if graph is None else graph
-    request = graph_request(named, data / "pyg", label)
+    request = graph_request(named, data / "pyg", {} if label is None else {"label": label})
     roots = _outermost([data, *_folders(request)])
     options = ["--home", str(root / "home"), *(part for folder in roots for part in ("--data-root", str(folder)))]
     with _server(options, root / "server.log", console) as (process, url):

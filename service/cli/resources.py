@@ -1,0 +1,155 @@
+"""``rgrl graphs``, ``embeddings`` and ``aliases``: what a server has, and which set a name points at."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.options import DEFAULT_SERVER, AsJson, Key, Server, connect
+from service.cli.output import print_facts, print_json, print_rows
+
+__all__ = ["aliases", "embeddings", "graphs"]
+
+graphs = typer.Typer(help="Graphs of a server.", no_args_is_help=True, rich_markup_mode=None)
+embeddings = typer.Typer(help="Embedding sets of a server.", no_args_is_help=True, rich_markup_mode=None)
+aliases = typer.Typer(help="Names that point at embedding sets.", no_args_is_help=True, rich_markup_mode=None)
+
+Limit = Annotated[int, typer.Option(min=1, help="At most so many.")]
+GraphId = Annotated[str, typer.Argument(metavar="GRAPH", help="A graph's id.")]
+Ref = Annotated[str, typer.Argument(metavar="EMBEDDINGS", help="An embedding set's id, or an alias.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The alias.")]
+Version = Annotated[int | None, typer.Option(help="Only if the alias is at this version still.")]
+
+
+@graphs.command("list")
+def list_graphs(limit: Limit = 20, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """Graphs, newest first."""
+    with connect(server, key) as client:
+        found = list(islice(client.graphs(), limit))
+    if as_json:
+        print_json([graph.model_dump(mode="json") for graph in found])
+        return
+    print_rows(
+        ("graph", "name", "state", "nodes", "edges", "created"),
+        (
+            (
+                one.id,
+                one.name,
+                one.state,
+                *((one.counts or {}).get(what) for what in ("nodes", "edges")),
+                one.created_at,
+            )
+            for one in found
+        ),
+    )
+
+
+@graphs.command("show")
+def show_graph(graph: GraphId, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """One graph."""
+    with connect(server, key) as client:
+        found = client.graph(graph).model_dump(mode="json")
+    (print_json if as_json else print_facts)(found)
+
+
+@embeddings.command()
+def register(
+    folder: Annotated[Path, typer.Argument(metavar="EMBEDDINGS", help="The set, under a data root of the server.")],
+    graph: Annotated[str, typer.Option(help="Id of the graph whose bundle the set embeds.")],
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    server: Server = DEFAULT_SERVER,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve a set that rgrl train or embed made, where it lies; once more brings its report and index up to date."""
+    path = str(folder.absolute()) if folder.exists() else str(folder)
+    with connect(server, key) as client:
+        made = client.register_embedding(path, graph, name)
+    (print_json if as_json else print_facts)(made.model_dump(mode="json"))
+
+
+@embeddings.command("list")
+def list_embeddings(
+    graph: Annotated[str | None, typer.Option(help="Only of this graph.")] = None,
+    limit: Limit = 20,
+    server: Server = DEFAULT_SERVER,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Embedding sets, newest first."""
+    with connect(server, key) as client:
+        found = list(islice(client.embeddings(graph), limit))
+    if as_json:
+        print_json([one.model_dump(mode="json") for one in found])
+        return
+    print_rows(
+        ("embeddings", "name", "aliases", "nodes", "dim", "index", "graph", "created"),
+        (
+            (
+                one.id,
+                one.name,
+                " ".join(one.aliases),
+                one.counts["nodes"],
+                one.counts["dim"],
+                (one.index or {}).get("index"),
+                one.graph,
+                one.created_at,
+            )
+            for one in found
+        ),
+    )
+
+
+@embeddings.command("show")
+def show_embedding(ref: Ref, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """One embedding set: its size, what evaluation found, and its index with its recall."""
+    with connect(server, key) as client:
+        found = client.embedding(ref).model_dump(mode="json")
+    (print_json if as_json else print_facts)(found)
+
+
+@aliases.command("list")
+def list_aliases(server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """Every alias, by name."""
+    with connect(server, key) as client:
+        found = client.aliases()
+    if as_json:
+        print_json([one.model_dump(mode="json") for one in found])
+        return
+    print_rows(
+        ("alias", "embeddings", "version", "updated"),
+        ((one.name, one.embedding, one.version, one.updated_at) for one in found),
+    )
+
+
+@aliases.command("set")
+def set_alias(
+    name: Name,
+    ref: Ref,
+    if_version: Version = None,
+    server: Server = DEFAULT_SERVER,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make an alias, or switch it in one step."""
+    with connect(server, key) as client:
+        made = client.put_alias(name, ref, if_version).model_dump(mode="json")
+    (print_json if as_json else print_facts)(made)
+
+
+@aliases.command("delete")
+def delete_alias(
+    name: Name,
+    if_version: Version = None,
+    server: Server = DEFAULT_SERVER,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove an alias; the set that it points at stays."""
+    with connect(server, key) as client:
+        client.delete_alias(name, if_version)
+    if as_json:
+        print_json({"deleted": name})

@@ -1,0 +1,85 @@
+"""``rgrl settings``: every setting of a stage, as ``--set`` takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli.options import AsJson
+from service.cli.output import print_json, print_rows
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+__all__ = ["settings"]
+
+_BOUNDS = {"minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", "exclusiveMaximum": "< {}"}
+
+
+class Stage(StrEnum):
+    """Stages that have settings."""
+
+    PREPROCESS = "preprocess"
+    TRAIN = "train"
+    EMBED = "embed"
+    EVALUATE = "evaluate"
+    INDEX = "index"
+
+
+def settings(stage: Annotated[Stage, typer.Argument(help="Whose settings.")], as_json: AsJson = False) -> None:
+    """Every setting of a stage: name, type, default, bounds, and what it is for."""
+    from preprocessing.settings import PreprocessSettings
+    from service.search.index_settings import IndexSettings
+    from trainer.settings import EmbedSettings, EvaluateSettings, TrainSettings
+
+    models: dict[Stage, type[BaseModel]] = {
+        Stage.PREPROCESS: PreprocessSettings,
+        Stage.TRAIN: TrainSettings,
+        Stage.EMBED: EmbedSettings,
+        Stage.EVALUATE: EvaluateSettings,
+        Stage.INDEX: IndexSettings,
+    }
+    document = models[stage].model_json_schema()
+    rows = list(_rows(document, document.get("$defs", {}), models[stage]().model_dump(mode="json"), ""))
+    if as_json:
+        print_json(rows)
+        return
+    print_rows(
+        ("setting", "type", "default", "bounds", "what for"),
+        ((row["name"], row["type"], _shown(row["default"]), row["bounds"], row["description"]) for row in rows),
+    )
+
+
+def _rows(node: dict[str, Any], parts: dict[str, Any], defaults: Any, prefix: str) -> Iterator[dict[str, Any]]:
+    """The settings of a schema and of the models in it, by their dotted names."""
+    for name, field in node["properties"].items():
+        default = defaults[name]
+        inner = parts.get(str(field.get("$ref", "")).rpartition("/")[2], field)
+        if "properties" in inner:
+            yield from _rows(inner, parts, default, f"{prefix}{name}.")
+            continue
+        choices = [choice for choice in inner.get("anyOf", [inner]) if choice.get("type") != "null"]
+        yield {
+            "name": prefix + name,
+            "type": " or ".join(_type(choice) for choice in choices),
+            "default": default,
+            "bounds": ", ".join(
+                text.format(one[key]) for one in choices for key, text in _BOUNDS.items() if key in one
+            ),
+            "description": " ".join(field.get("description", inner.get("description", "")).split()),
+        }
+
+
+def _type(node: dict[str, Any]) -> str:
+    if "enum" in node or "const" in node:
+        return "|".join(str(value) for value in node.get("enum", [node.get("const")]))
+    if node.get("type") == "array":
+        return f"list of {_type(node.get('items', {}))}"
+    return str(node.get("type", "value"))
+
+
+def _shown(default: Any) -> str:
+    return "" if default is None else str(default).lower() if isinstance(default, bool) else str(default)

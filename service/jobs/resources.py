@@ -1,0 +1,121 @@
+"""What this server has of cores, GPUs, memory and disk, and what of it a job is given."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from preprocessing.errors import ResourceError
+from service.jobs.estimate import Estimate
+from service.jobs.schemas import JobRequest, PipelineJob, TrainJob
+from service.machine import machine
+from service.settings import ServiceSettings
+
+__all__ = ["Capacity", "Resources", "capacity", "check_resources", "free_bytes", "needed", "too_little_disk"]
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Cores, GPUs by the names that CUDA_VISIBLE_DEVICES gives them, and bytes of memory, for all jobs together."""
+
+    cores: int
+    devices: tuple[str, ...]
+    memory_bytes: int
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs."""
+        return len(self.devices)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one job is given: cores and GPUs to compute on, and bytes that it may come to hold in memory, in the
+    server's home and in its graph's folder.
+    """
+
+    cores: int
+    gpus: int
+    memory_bytes: int
+    disk_bytes: int
+    bundle_bytes: int
+
+
+def capacity(settings: ServiceSettings) -> Capacity:
+    """The machine's, or less where the settings say so; they may also say more, as for what they alone know of."""
+    have = machine()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(number) for number in range(have.gpus)] if visible is None else [n for n in visible.split(",") if n]
+    if settings.max_gpus is not None:
+        names = names[: settings.max_gpus]
+    return Capacity(settings.max_cores or have.cores, tuple(names), settings.max_memory_bytes or have.memory)
+
+
+def needed(request: JobRequest, figures: Estimate, have: Capacity) -> Resources:
+    """What the request asks for; else every core, a GPU for every worker that trains on one, and the estimate."""
+    asked = request.resources
+    cores, gpus = asked.cores or have.cores, 0
+    if isinstance(request, TrainJob | PipelineJob):
+        run = request.train.run
+        workers = max(run.num_workers, 1)
+        gpus = {"cpu": 0, "cuda": workers, "auto": min(workers, have.gpus)}[run.device]
+    return Resources(
+        cores,
+        gpus if asked.gpus is None else asked.gpus,
+        asked.memory_bytes or figures.memory_bytes or 0,
+        figures.home_bytes if asked.disk_bytes is None else asked.disk_bytes,
+        figures.bundle_bytes if asked.disk_bytes is None else 0,
+    )
+
+
+def check_resources(need: Resources, have: Capacity, home: Path, bundle: Path) -> None:
+    """``ResourceError`` with have and need where a job can never start here, or its disk is full for it now."""
+    for name, wanted, there in (
+        ("cores", need.cores, have.cores),
+        ("gpus", need.gpus, have.gpus),
+        ("memory_bytes", need.memory_bytes, have.memory_bytes),
+    ):
+        if wanted > there:
+            unit = {"cores": "cores", "gpus": "CUDA devices", "memory_bytes": "bytes of memory"}[name]
+            raise ResourceError(
+                f"the job needs {wanted} {unit} and this server has {there}",
+                remedy=f"ask for less, in its settings or as resources.{name} where the estimate is too high",
+                pointer=f"/resources/{name}",
+            )
+    lack = too_little_disk(need, home, bundle)
+    if lack is not None:
+        raise ResourceError(
+            lack,
+            remedy="make room, or say resources.disk_bytes where the estimate is too high",
+            pointer="/resources/disk_bytes",
+        )
+
+
+def too_little_disk(need: Resources, home: Path, bundle: Path, promised: int = 0) -> str | None:
+    """What is wanting where the disks of the home and of the graph's folder have no room for a job, with have and
+    need; ``promised`` bytes are other jobs', wherever they are written.
+    """
+    wanted: dict[int, tuple[Path, int]] = {}
+    for place, size in ((home, need.disk_bytes), (bundle, need.bundle_bytes)):
+        folder = _existing(place)
+        device = folder.stat().st_dev
+        first, before = wanted.get(device, (folder, 0))
+        wanted[device] = first, before + size
+    for folder, size in wanted.values():
+        free = free_bytes(folder) - promised
+        if size > 0 and size > free:
+            return f"the job needs {size} bytes of disk and {max(free, 0)} are free"
+    return None
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that may be written on the disk of ``path``, which need not exist yet."""
+    return shutil.disk_usage(_existing(path)).free
+
+
+def _existing(path: Path) -> Path:
+    while not path.exists():
+        path = path.parent
+    return path

@@ -1,0 +1,113 @@
+"""An embedding set that the command line made, checked before it is served: its files, its numbers and its graph."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from preprocessing.artifact import fingerprint, hash_file, read_manifest
+from preprocessing.bundle import BUNDLE
+from preprocessing.errors import ArtifactError, InputError
+from service.errors import ConflictError
+from service.search.embedding_set import EMBEDDING_SET, EmbeddingSet
+from service.search.knn_index import KNN_INDEX
+
+__all__ = ["checked_set"]
+
+ROWS = 65_536
+REPORT = "report.json"
+MADE_BY = "a directory that rgrl train or rgrl embed made, with its manifest.json"
+
+
+def checked_set(path: Path, bundle: Path) -> dict[str, Any]:
+    """``counts``, ``report`` and ``index`` of the set at ``path``, whose every vector and id has been read.
+
+    The tables ``part-*.parquet`` are for other programs and are not read. ``InputError`` when the set is not whole,
+    was changed, or holds a number that is not finite; ``ConflictError`` when ``bundle`` is not the graph it embeds.
+    """
+    try:
+        manifest = read_manifest(path, EMBEDDING_SET)
+        _check_files(path, manifest["files"])
+        found = EmbeddingSet(path)
+    except (ArtifactError, KeyError, TypeError) as error:
+        problem = error.problem if isinstance(error, ArtifactError) else "the manifest lacks a part"
+        raise InputError(
+            f"there is no whole embedding set at this path ({problem})", expected=MADE_BY, pointer="/path"
+        ) from error
+    _check_graph(manifest, bundle)
+    if len(found.ids) != found.nodes:
+        raise InputError("the set has another number of ids than of vectors", expected=MADE_BY, pointer="/path")
+    _check_finite(found)
+    return {"counts": manifest["counts"], "report": _report(path), "index": _index(path, manifest["content_hash"])}
+
+
+def _check_files(path: Path, files: dict[str, str]) -> None:
+    for name, digest in files.items():
+        if Path(name).match("part-*.parquet"):
+            continue
+        file = path / name
+        if ".." in Path(name).parts or not file.is_file() or hash_file(file) != digest:
+            raise ArtifactError(f"{name} is missing or its content changed")
+
+
+def _check_graph(manifest: dict[str, Any], bundle: Path) -> None:
+    embedded, given = manifest["bundle"]["content_hash"], read_manifest(bundle, BUNDLE)["content_hash"]
+    if embedded != given:
+        raise ConflictError(
+            "the set embeds another graph than this one, or this one as it was before a change",
+            expected="the graph whose bundle the set was made on",
+            remedy="register the bundle that the set's manifest names, and name that graph",
+        )
+
+
+def _check_finite(found: EmbeddingSet) -> None:
+    for first in range(0, found.nodes, ROWS):
+        whole = np.isfinite(found.vectors[first : first + ROWS]).all(axis=1)
+        if not whole.all():
+            node = found.ids.external([first + int(np.argmin(whole))])[0]
+            raise InputError(
+                f"the vector of node {node} is not finite", expected="numbers", remedy="train again", pointer="/path"
+            )
+
+
+def _report(path: Path) -> dict[str, Any] | None:
+    """The headline figures of what evaluate left in the set, if it did; earlier versions kept none in the report."""
+    try:
+        report = json.loads((path / REPORT).read_text(encoding="utf-8"))
+        return {"report": str(path / REPORT), **report.get("summary", {})}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise _unreadable(REPORT, "rgrl evaluate") from error
+
+
+def _index(path: Path, content_hash: str) -> dict[str, Any] | None:
+    """The summary of the set's index, if it has one; an index of other vectors would answer wrongly."""
+    if not (path / "index").exists():
+        return None
+    try:
+        manifest = read_manifest(path / "index", KNN_INDEX)
+        _check_files(path / "index", manifest["files"])
+        of_these_vectors = manifest["fingerprint"] == fingerprint(manifest["settings"], content_hash)
+    except (ArtifactError, KeyError) as error:
+        raise _unreadable("index", "rgrl index") from error
+    if not of_these_vectors:
+        raise InputError(
+            "the index in the set is of other vectors",
+            expected="an index of this set",
+            remedy="rgrl index it again, or remove the folder index",
+            pointer="/path",
+        )
+    return {name: value for name, value in manifest.items() if name != "files"}
+
+
+def _unreadable(what: str, made_by: str) -> InputError:
+    return InputError(
+        f"{what} in the set cannot be read",
+        expected=f"what {made_by} made",
+        remedy=f"{made_by} the set again, or remove {what}",
+        pointer="/path",
+    )

@@ -1,0 +1,86 @@
+"""What a command says on its way where no terminal draws bars, which settings there are, and its version."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from rich.console import Console
+
+from preprocessing.artifact import code_version
+from preprocessing.settings import PreprocessSettings
+from service.cli import main
+from service.cli import progress as module
+from service.cli.progress import ProgressView
+from service.search.index_settings import IndexSettings
+from trainer.settings import EmbedSettings, EvaluateSettings, TrainSettings
+
+
+def test_without_a_terminal_a_line_comes_every_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    told = io.StringIO()
+    with ProgressView(Console(file=told, width=40)) as view:
+        for done in range(1, 41):
+            now += 1
+            figures = {"done": done, "total": 40, "unit": "epochs", "rate": 1.0, "eta_s": 40.0 - done}
+            view.show("progress", "train", figures)
+            view.show("metrics", "train", {"values": {"loss": 1 / done}})
+    assert told.getvalue().splitlines() == [
+        "train: 10 of 40 epochs, 1.0/s, 0:30 left, loss 0.1111",
+        "train: 20 of 40 epochs, 1.0/s, 0:20 left, loss 0.05263",
+        "train: 30 of 40 epochs, 1.0/s, 0:10 left, loss 0.03448",
+        "train: 40 epochs",
+    ]
+
+
+def test_the_version_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["rgrl", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"rgrl {code_version()}\n"
+
+
+MODELS: dict[str, type[BaseModel]] = {
+    "preprocess": PreprocessSettings,
+    "train": TrainSettings,
+    "embed": EmbedSettings,
+    "evaluate": EvaluateSettings,
+    "index": IndexSettings,
+}
+
+
+def leaves(model: BaseModel, prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        found |= leaves(value, f"{prefix}{name}.") if isinstance(value, BaseModel) else {prefix + name: value}
+    return found
+
+
+@pytest.mark.parametrize("stage", MODELS)
+def test_every_setting_is_listed(
+    stage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*more: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["rgrl", "settings", stage, *more])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    rows = {row["name"]: row for row in json.loads(told("--json"))}
+    expected = leaves(MODELS[stage]())
+    assert {name: row["default"] for name, row in rows.items()} == json.loads(json.dumps(expected))
+    assert all(row["type"] for row in rows.values())
+    assert all(name in told() for name in list(rows)[:3])
+    if stage == "train":
+        assert rows["run.epochs"]["type"] == "integer"
+        assert rows["run.epochs"]["bounds"] == "≥ 1, ≤ 10000000"
+        assert rows["batch.order"]["type"] == "random|near"
+        assert rows["batch.fan_out"]["type"] == "list of integer"

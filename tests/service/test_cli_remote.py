@@ -1,0 +1,152 @@
+"""Commands that ask a server: jobs, lookups, graphs, embedding sets and aliases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from embedding_fixtures import add_set, write_bundle, write_set
+from service_harness import Server, settings_in
+
+from service.client import Client
+from service.store import Store
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(settings_in(tmp_path_factory.mktemp("cli"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def embedding(server: Server) -> str:
+    vectors = np.random.default_rng(4).standard_normal((30, 12)).astype(np.float32)
+    store = Store(server.settings)
+    try:
+        return add_set(store, write_set(server.settings.embeddings / "set", vectors))
+    finally:
+        store.close()
+
+
+@pytest.fixture
+def remote(
+    server: Server, rgrl: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, str, str]]:
+    monkeypatch.setenv("RGRL_SERVER", str(server.client.base_url))
+    return rgrl
+
+
+def test_jobs_from_submit_to_cancel(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
+    graph = server.settings.data_roots[0] / "graph.npz"
+    graph.touch()
+    stages_label = 'fake=[["one", {"steps": 2, "health": [["stalled", "the loss never moved"]]}]]'
+    submit = ("jobs", "submit", "pipeline", "--graph", graph, "--label", stages_label)
+    code, out, err = remote(*submit, "--set", "train.run.epochs=3", "--watch", "--json")
+    assert code == 0, err
+    assert "the loss never moved" in err
+    job = json.loads(out)
+    assert (job["status"], job["kind"], job["health"]["state"]) == ("succeeded", "pipeline", "stalled")
+    code, out, _ = remote("jobs", "list", "--status", "succeeded", "--json")
+    assert [found["id"] for found in json.loads(out)] == [job["id"]]
+    (row,) = [line for line in remote("jobs", "list")[1].splitlines() if job["id"] in line]
+    assert "stalled" in row
+    assert "succeeded" in remote("jobs", "show", job["id"])[1]
+    assert remote("jobs", "watch", job["id"])[0] == 0
+    assert remote("jobs", "logs", job["id"])[0] == 0
+    code, _, err = remote("jobs", "cancel", job["id"])
+    assert (code, "succeeded already" in err) == (1, True), err
+    failing = 'fake=[["one", {"error": {"code": "input_invalid", "message": "no good"}, "exit": 3}]]'
+    code, out, _ = remote(
+        "jobs", "submit", "pipeline", "--graph", job["graph"], "--label", failing, "--watch", "--json"
+    )
+    told = json.loads(out)
+    assert (code, told["status"], told["error"]["message"]) == (3, "failed", "no good")
+
+
+def test_server_errors_have_exit_codes(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
+    assert remote("jobs", "show", "job_none")[0] == 3
+    code, _, err = remote("jobs", "submit", "train", "--graph", "graph_x", "--set", "train.optimizer.lr=-1")
+    assert (code, "/train/optimizer/lr" in err) == (2, True)
+    assert remote("neighbors", embedding, "nobody")[0] == 3
+    code, out, _ = remote("neighbors", embedding, 1, "-k", 100_000, "--json")
+    assert (code, json.loads(out)["error"]["code"]) == (2, "limit_exceeded")
+
+
+def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
+    code, out, _ = remote("lookup", embedding, 3, "nobody", "--json")
+    known, unknown = json.loads(out)["items"]
+    assert (code, known["found"], len(known["vector"]), unknown["vector"]) == (3, True, 12, None)
+    code, out, _ = remote("lookup", embedding, 3)
+    assert (code, "(12 numbers)" in out) == (0, True)
+    code, out, _ = remote("neighbors", embedding, 3, 4, "-k", 2, "--json")
+    answers = json.loads(out)
+    assert (code, [answer["returned"] for answer in answers]) == (0, [2, 2])
+    code, out, _ = remote("neighbors", embedding, 3, "-k", 2)
+    assert (code, answers[0]["results"][0]["id"] in out, "exact_no_index" in out) == (0, True, True)
+
+
+def test_submit_names_the_columns_of_tables(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
+    folder = server.settings.data_roots[0] / "tables"
+    folder.mkdir()
+    for name in ("edges.csv", "nodes.csv"):
+        (folder / name).touch()
+    options = ("--id-column", "key", "--label-column", "y", "--feature-column", "x1", "--feature-column", "x2")
+    code, out, err = remote("jobs", "submit", "pipeline", "--graph", folder, *options, "--source-column", "a", "--json")
+    assert code == 0, err
+    source = server.client.get(f"/v1/graphs/{json.loads(out)['graph']}").json()["source"]
+    named = ("node_id", "label", "features", "source", "target")
+    assert [source[option] for option in named] == ["key", "y", ["x1", "x2"], "a", None]
+
+
+def test_graphs_embeddings_and_aliases(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
+    def told(*arguments: str) -> Any:
+        code, out, err = remote(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+    shown = told("embeddings", "show", embedding)
+    assert (shown["id"], shown["counts"]) == (embedding, {"nodes": 30, "dim": 12})
+    assert embedding in [one["id"] for one in told("embeddings", "list", "--graph", shown["graph"])]
+    assert told("graphs", "show", shown["graph"])["id"] == shown["graph"]
+    assert shown["graph"] in [one["id"] for one in told("graphs", "list")]
+    assert len(told("graphs", "list", "--limit", "1")) == 1
+    assert told("aliases", "set", "mine", embedding)["version"] == 1
+    assert remote("aliases", "set", "mine", embedding, "--if-version", 9)[0] == 1
+    assert [one["name"] for one in told("aliases", "list")] == ["mine"]
+    for command in (("embeddings", "list"), ("aliases", "list"), ("embeddings", "show", "mine")):
+        assert embedding in remote(*command)[1]
+    assert shown["graph"] in remote("graphs", "list")[1]
+    assert told("aliases", "delete", "mine") == {"deleted": "mine"}
+    for command in (("aliases", "delete", "mine"), ("embeddings", "show", "mine"), ("graphs", "show", "none")):
+        assert remote(*command)[0] == 3
+
+
+def test_a_server_that_is_not_there_is_an_error_with_a_remedy(
+    rgrl: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.client.transport.FIRST_WAIT_S", 0.001)
+    code, _, err = rgrl("jobs", "list", "--server", "http://127.0.0.1:9")
+    assert (code, "rgrl serve" in err) == (1, True)
+
+
+def test_a_set_made_here_is_registered_and_listed(
+    server: Server, remote: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    data = server.settings.data_roots[0]
+    content = write_bundle(data / "ring", 30, [(0, 1), (1, 2)])
+    path = write_set(data / "set", np.ones((30, 3), np.float32), content=content)
+    with Client(str(server.client.base_url)) as client:
+        graph = client.register_graph(bundle="ring").id
+    code, out, _ = remote("embeddings", "register", path, "--graph", graph, "--name", "mine", "--json")
+    made = json.loads(out)
+    assert (code, made["name"], made["path"]) == (0, "mine", str(path))
+    code, out, _ = remote("embeddings", "list", "--graph", graph, "--json")
+    assert (code, json.loads(out)) == (0, [made])
+    (row,) = [line for line in remote("embeddings", "list")[1].splitlines() if made["id"] in line]
+    assert "mine" in row
+    code, _, err = remote("embeddings", "register", tmp_path, "--graph", graph)
+    assert (code, "data root" in err) == (1, True)
