@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 
@@ -9,6 +10,23 @@ import structlog
 from structlog.typing import Processor
 
 __all__ = ["configure_logging"]
+
+
+class _Lines:
+    """Lines on standard error, whatever that is by now. What cannot be written (a full disk, a reader that is gone) is
+    lost: no request and no job fails for its log.
+    """
+
+    def __init__(self, *_names: object) -> None:
+        """structlog hands over the names of the logger."""
+
+    def msg(self, line: str) -> None:
+        """Write one line."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+
+    debug = info = warning = error = critical = exception = msg
 
 
 def configure_logging(level: str) -> None:
@@ -25,7 +43,7 @@ def configure_logging(level: str) -> None:
     # takes three times as long.
     structlog.configure(
         processors=[*shared, *rendering],
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=_Lines,
         wrapper_class=structlog.make_filtering_bound_logger(level.lower()),
         cache_logger_on_first_use=True,
     )
