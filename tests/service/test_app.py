@@ -291,7 +291,7 @@ def test_a_log_that_cannot_be_written_fails_no_request(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, fault: type[Exception]
 ) -> None:
     class Gone(io.StringIO):
-        def write(self, text: str) -> int:
+        def write(self, _text: str) -> int:
             raise fault("no one reads this")
 
     before = structlog.get_config(), logging.getLogger().handlers[:], logging.getLogger().level
