@@ -199,7 +199,7 @@ def _match(column: _Column, wanted: Match, pointer: str) -> Test:
     if not codes:
         return lambda span: np.zeros(span.stop - span.start, dtype=np.bool_)
     if column.several:
-        return lambda span: column.read(span)[:, codes].any(axis=1)
+        return lambda span: np.logical_or.reduce(column.read(span)[:, codes], axis=1)
     if len(codes) == 1:
         return lambda span: column.read(span) == codes[0]
     stored = np.array(codes)
