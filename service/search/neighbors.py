@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import numpy.typing as npt
 
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array
@@ -136,7 +137,7 @@ def _by_index(
             continue
         found = index.search(queries[group], fetch, effort)
         if among is not None:
-            found[~among.mask[found]] = -1
+            found = _matching(found, among)
         for query, rows in zip(group, found, strict=True):
             rows[contains(excluded[query], rows)] = -1
         for query, ranking in zip(group, rank_each(space.vectors, found, queries[group], k), strict=True):
@@ -144,6 +145,13 @@ def _by_index(
             if len(ranking) >= min(k, left):
                 answers[query] = _answer(ranking, k, strategy)
     return answers
+
+
+def _matching(found: Int64Array, among: Matches) -> Int64Array:
+    """The candidates [Q, C] that match, in as few columns as hold them; −1 where a query has fewer."""
+    found[~among.mask[found]] = -1
+    most = np.count_nonzero(found >= 0, axis=1).max()
+    return np.sort(found, axis=1)[:, found.shape[1] - max(1, most) :]
 
 
 def _by_fetch(wanted: Iterable[int]) -> list[tuple[int, list[int]]]:

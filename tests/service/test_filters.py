@@ -29,10 +29,9 @@ from service.search.neighbors import Space, nearest
 VALUES = [node_values(node) for node in range(NODES)]
 NUMBERS = st.one_of(
     st.integers(-6, 12),
-    st.floats(-6, 12).filter(lambda number: number == number),
-    st.sampled_from(
-        [0.25, 1.5, 2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, 2**63, -(2**63), -(2**63) + 1, 10**400, -1e308]
-    ),
+    st.floats(-6, 12),
+    st.sampled_from([0.25, 1.5, 2**53, 2**53 + 1, 2**53 + 2, -1e308, 10**400, -(10**400)]),
+    st.sampled_from([2**63 - 1, 2**63, -(2**63), -(2**63) + 1, float(2**63)]),
 )
 TEXTS = st.sampled_from(["Zürich", "Ankara", "", "Łódź", "北京", "Bern", "𝄞", "0", "1", "2"])
 
@@ -58,13 +57,19 @@ CONDITIONS = st.one_of(
     conditions("city", matches(TEXTS)),
     conditions("label", matches(TEXTS)),
 )
+
+
+def depth_of(part: dict[str, Any]) -> int:
+    return 0 if "key" in part else 1 + max((depth_of(one) for clauses in part.values() for one in clauses), default=0)
+
+
 FILTERS = st.recursive(
     CONDITIONS,
     lambda part: st.dictionaries(
         st.sampled_from(["must", "should", "must_not"]), st.lists(part, max_size=3), min_size=1
     ),
     max_leaves=6,
-).filter(lambda part: "key" not in part)
+).filter(lambda part: 1 <= depth_of(part) <= MAX_DEPTH)
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +84,9 @@ def rows_of(asked: Filters, wanted: dict[str, Any]) -> list[int]:
 @settings(max_examples=300, deadline=None)
 @given(wanted=FILTERS, block=st.integers(1, NODES))
 def test_filters_are_plain_python(bundle: Bundle, wanted: dict[str, Any], block: int) -> None:
-    try:
-        parsed = Filter.model_validate(wanted)
-    except ValidationError as error:
-        assert "deep" in str(error)
-        return
     block_rows, filters.BLOCK_ROWS = filters.BLOCK_ROWS, block
     try:
-        found = Filters(bundle).matches(parsed)
+        found = Filters(bundle).matches(Filter.model_validate(wanted))
     finally:
         filters.BLOCK_ROWS = block_rows
     expected = [node for node, values in enumerate(VALUES) if fulfils(values, wanted)]
