@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array
 from service.search.exact import Ranking, inverse_norms, rank_each, scan, scan_rows
-from service.search.index_settings import IndexKind
+from service.search.index_settings import MAX_EFFORT, IndexKind
 from service.search.knn_index import KnnIndex
 from service.search.matches import Matches
 from service.search.sorted_rows import contains
@@ -39,6 +39,9 @@ FETCH_LIMIT = 16_384
 # A scan of so many rows, or of so many for every candidate that the index would be asked for, takes less time.
 FEW_MATCHES = 4096
 ROWS_A_CANDIDATE = 16
+# HNSW keeps as many candidates as it is asked for. IVF visits as many cells whatever it is asked for, and the matches
+# nearest to a query lie in the more of them the fewer match: its effort times nodes a match to this power.
+IVF_GROWTH = 0.5
 
 
 class Space:
@@ -132,6 +135,8 @@ def _by_index(
     if among is not None:
         strategy = "hnsw_filtered" if index.kind == "hnsw" else "ivf_filtered"
     candidates = _fetch(k, among)
+    if among is not None and index.kind == "ivf":
+        effort = min(MAX_EFFORT, round((effort or index.effort) * (nodes / among.count) ** IVF_GROWTH))
     for fetch, group in _by_fetch(candidates + len(rows) + 1 for rows in excluded):
         if fetch > min(FETCH_LIMIT, nodes):
             continue

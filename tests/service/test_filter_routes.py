@@ -25,6 +25,7 @@ from service.search.index_settings import IndexSettings
 from service.search.indexing import build_index
 
 ARROW = "application/vnd.apache.arrow.stream"
+AGE = {"key": "age", "is_null": False}
 WANTED = {"must": [{"key": "age", "range": {"gte": -2}}], "must_not": [{"key": "city", "match": {"any": ["Ankara"]}}]}
 
 
@@ -88,11 +89,7 @@ def ask(client: TestClient, ref: str, wanted: Any, **body: Any) -> Any:
         WANTED,
         {"should": [{"key": "member", "match": {"value": True}}, {"key": "height", "is_null": True}]},
         {"must": [{"key": "label", "match": {"value": "2"}}, {"key": "degree", "range": {"gt": 1, "lte": 3}}]},
-        {
-            "must": [
-                {"should": [{"key": "height", "range": {"lt": 0.5}}, {"must_not": [{"key": "age", "is_null": False}]}]}
-            ]
-        },
+        {"must": [{"should": [{"key": "height", "range": {"lt": 0.5}}, {"must_not": [AGE]}]}]},
         {},
     ],
 )
@@ -133,9 +130,6 @@ def test_arrow_both_ways(client: TestClient, ref: str, vectors: np.ndarray) -> N
         headers={"Accept": ARROW},
     )
     assert pa.ipc.open_stream(answer.content).read_all().num_rows == 0
-
-
-AGE = {"key": "age", "is_null": False}
 
 
 @pytest.mark.parametrize(
