@@ -36,7 +36,8 @@ Strategy = Literal[
 
 # Above this an approximate search costs as much as a scan of the sets it is made for.
 FETCH_LIMIT = 16_384
-# A scan of so many rows, or of so many for every candidate that the index would be asked for, takes less time.
+# A scan of so many rows, or of so many for every candidate that the index would be asked for, takes less time
+# (vectors of 128 numbers: 0.26 µs a row; 3 to 9 µs a candidate of HNSW, 2 to 4 of IVF).
 FEW_MATCHES = 4096
 ROWS_A_CANDIDATE = 16
 # HNSW keeps as many candidates as it is asked for. IVF visits as many cells whatever it is asked for, and the matches

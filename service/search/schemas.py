@@ -161,7 +161,12 @@ class QueryOut(Answer):
     results: list[Neighbor]
     returned: int
     exact: bool
-    strategy: Strategy
+    strategy: Strategy = Field(
+        description="`exact`: a scan, asked for or by choice of index; `exact_no_index`: there is no index yet; "
+        "`exact_fallback`: the index would have, or had, returned too few; `exact_filtered`: few nodes match the "
+        "filter, and those alone were scanned; `hnsw`, `ivf`: the index; `hnsw_filtered`, `ivf_filtered`: the index, "
+        "and what it found that matches."
+    )
     complete: bool
 
 

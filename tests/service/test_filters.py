@@ -268,6 +268,15 @@ def test_recall_under_a_filter(space: Space, cloud: npt.NDArray[np.float32], sel
     assert strategies <= {by_index, "exact_fallback"}
 
 
+def test_recall_of_more_neighbours_than_effort_keeps(tmp_path: Path, cloud: npt.NDArray[np.float32]) -> None:
+    path = write_set(tmp_path / "set", cloud)
+    build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+    [answer] = nearest(EmbeddingSet(path).space(), unit(cloud[3])[None], 1000, [np.array([3])], effort=16)
+    truth = np.argsort(-(unit(cloud) @ unit(cloud[3])), kind="stable")[1:1001]
+    assert answer.strategy == "hnsw"
+    assert len(set(truth.tolist()) & set(answer.rows.tolist())) >= 950
+
+
 def test_few_matches_are_scanned_at_once(space: Space, cloud: npt.NDArray[np.float32]) -> None:
     mask = np.zeros(POINTS, dtype=np.bool_)
     mask[[5, 17, 400, 5999]] = True
