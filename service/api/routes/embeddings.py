@@ -134,6 +134,9 @@ def neighbors(
 ) -> Response:
     """Nearest neighbours by cosine. `exclude.connected` leaves out whom the query's nodes share an edge with.
 
+    `filter` lets in by attributes of the graph's nodes, `degree` and `label` among them. A node without a value
+    fulfils no `match` and no `range`.
+
     The queries may come as an Arrow stream with one column, `id` (int64 or string) or `vector` (fixed-size lists of
     numbers), and the other fields as JSON in the schema's metadata `request`. By `Accept` the answer is one: `query`,
     `rank`, `id`, `score`, `connected`, and in the metadata `answers` the rest of every query's answer as JSON.
@@ -144,7 +147,7 @@ def neighbors(
     identity, embeddings = sets.get(ref, search=True)
     with turn():
         began = time.perf_counter()
-        found = find_neighbors(embeddings, asked, body.k, body.exclude, body.search)
+        found = find_neighbors(embeddings, asked, body.k, body.exclude, body.search, body.filter)
         metrics.searched((answer.neighbors.strategy for answer in found), time.perf_counter() - began)
         # Serialised within the turn: a quarter of a million neighbours are memory, too.
         if ARROW_STREAM in accept:
