@@ -24,6 +24,7 @@ from service.api.routes import (
     keys,
     new_nodes,
     page,
+    projection,
     registered_sets,
 )
 from service.errors import Problem, install_error_handlers
@@ -95,7 +96,8 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     app.state.embeddings = EmbeddingSets(store, settings.open_embeddings)
     app.include_router(health.router)
     app.include_router(page.router)
-    for part in (info, graphs, jobs, job_history, registered_sets, embeddings, export, new_nodes, aliases, keys):
+    sets = (registered_sets, embeddings, export, projection, new_nodes)
+    for part in (info, graphs, jobs, job_history, *sets, aliases, keys):
         app.include_router(part.router, dependencies=[READ])
     install_error_handlers(app)
     one_vector = next(route for route in embeddings.router.routes if getattr(route, "name", "") == "get_vector")

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from service.search.new_nodes import NewNodeEncoder
     from service.store import Store
 
-__all__ = ["EMBEDDING_SET", "EmbeddingSet", "EmbeddingSets", "open_vectors"]
+__all__ = ["EMBEDDING_SET", "PROJECTION", "EmbeddingSet", "EmbeddingSets", "open_vectors"]
 
-EMBEDDING_SET = "embedding_set"
+EMBEDDING_SET, PROJECTION = "embedding_set", "projection"
 
 
 def open_vectors(path: Path, manifest: dict[str, Any]) -> npt.NDArray[Any]:
@@ -140,6 +140,10 @@ class EmbeddingSet:
             if self._filters is None:
                 self._filters = Filters(self._open_bundle())
             return self._filters
+
+    def graph(self) -> Bundle:
+        """The graph; errors as ``neighbors_of``."""
+        return self._open_bundle()
 
     def _open_space(self) -> Space:
         kind, index = None, None

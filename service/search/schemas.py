@@ -42,7 +42,8 @@ class EmbeddingIn(Request):
 
 
 class EmbeddingOut(Answer):
-    """An embedding set; ``report`` is what evaluate found, ``index`` the kind of index and its measured recall.
+    """An embedding set; ``report`` is what evaluate found, ``index`` the kind of index and its measured recall,
+    with the ``projection`` that was made (its method and how many points; null where none was wanted).
 
     ``job`` is null for a set that was made on the command line and registered.
     """
