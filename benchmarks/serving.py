@@ -49,7 +49,7 @@ uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_config=None, acces
 FAISS = """
 import json, sys, time
 import faiss, numpy as np
-index = faiss.read_index(sys.argv[1])
+index = faiss.read_index(sys.argv[1], faiss.IO_FLAG_MMAP_IFC)
 vectors = np.load(sys.argv[2], mmap_mode="r")
 effort, k = faiss.SearchParametersHNSW(efSearch=int(sys.argv[3])), int(sys.argv[4])
 for line in sys.stdin:
