@@ -155,7 +155,8 @@ def measure(path: Path, graph: Path | None, scratch: Path, given: argparse.Names
     serve = [sys.executable, "-m", "service.cli", "serve", "--home", str(scratch / "home"), "--port"]
     ours, port, cold = started([*serve], log, f"/v1/embeddings/{ALIAS}/neighbors", neighbors_body([ids[0]]))
     print(
-        f"cold start to the first neighbours: {cold:.2f} s; {memory(ours)}; index {size / 2**20:,.0f} MiB", flush=True
+        f"cold start to the first neighbours: {cold:.2f} s; {told_memory(fresh)}; index {size / 2**20:,.0f} MiB",
+        flush=True,
     )
     hello, hello_port, _ = started([sys.executable, "-c", HELLO], log, "/", b"")
     faiss = subprocess.Popen(
@@ -177,8 +178,8 @@ def measure(path: Path, graph: Path | None, scratch: Path, given: argparse.Names
         print(f"recall@{K} of the server's answers: {recall:.3f} (HNSW, effort {effort})", flush=True)
         rounds = [one_round(port, hello_port, faiss, ids, given.seconds, seed) for seed in range(given.rounds)]
         found = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
-        resident = psutil.Process(ours.pid).memory_info().rss
-        print(f"after the load: {memory(ours)}", flush=True)
+        loaded = memory(ours)
+        print(f"after the load: {told_memory(loaded)}", flush=True)
     finally:
         for process in (ours, hello, faiss):
             process.kill()
@@ -186,7 +187,11 @@ def measure(path: Path, graph: Path | None, scratch: Path, given: argparse.Names
     claims = {name: round(value, 3) for name, value in found.items() if name.startswith(("ratio", "p99"))}
     claims |= {
         "cold_start_s": round(cold, 2),
-        "resident_to_index": round(resident / size, 2),
+        "resident at start to index": round(fresh[0] / size, 2),
+        "resident after load to index and vectors": round(
+            loaded[0] / (size + (path / "vectors.npy").stat().st_size), 2
+        ),
+        "anonymous after load to index": round(loaded[1] / size, 2),
         f"recall@{K}": round(recall, 3),
     }
     return {
@@ -228,12 +233,14 @@ def started(command: list[str], log: object, path: str, body: bytes) -> tuple[su
             connection.close()
 
 
-def memory(process: subprocess.Popen) -> str:
-    """Resident memory, and how much of it is no mapped file."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    kib = {line.split(":")[0]: int(line.split()[1]) for line in status.splitlines() if line.startswith("Rss")}
-    rss = psutil.Process(process.pid).memory_info().rss
-    return f"resident {rss / 2**20:,.0f} MiB, of which {kib['RssAnon'] / 2**10:,.0f} anonymous"
+def memory(process: subprocess.Popen) -> tuple[int, int]:
+    """Bytes resident, and how many of them are no pages of mapped files, which the system takes back at need."""
+    found = psutil.Process(process.pid).memory_info()
+    return found.rss, found.rss - found.shared
+
+
+def told_memory(found: tuple[int, int]) -> str:
+    return f"resident {found[0] / 2**20:,.0f} MiB, of which {found[1] / 2**20:,.0f} beside mapped files"
 
 
 def neighbors_body(ids: list[int]) -> bytes:
