@@ -63,7 +63,8 @@ class KnnIndex:
         if kind == "exact":
             return None
         try:
-            index = faiss.read_index(str(path / FAISS_FILE))
+            # Mapped where its kind allows: opened at once, shared with the page cache, and searched no slower.
+            index = faiss.read_index(str(path / FAISS_FILE), faiss.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
             raise ArtifactError(
                 "the index cannot be read",

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.array_types import Float32Array, Float64Array
-from preprocessing.artifact import MANIFEST, build, finished, fingerprint
+from preprocessing.artifact import MANIFEST, build, fingerprint, finished
 from preprocessing.stage import Emitter
 from service.search.embedding_set import PROJECTION
 from service.search.exact import unit
