@@ -64,7 +64,10 @@ class Search(RequestPart):
 
     exact: bool = Field(False, description="Scan every vector, whatever index there is.")
     effort: int | None = Field(
-        None, ge=1, le=MAX_EFFORT, description="HNSW: candidates kept; IVF: cells visited; default: the index's own."
+        None,
+        ge=1,
+        le=MAX_EFFORT,
+        description="HNSW: candidates kept; IVF: cells visited, more under a filter; default: the index's own.",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -271,7 +272,8 @@ def test_recall_under_a_filter(space: Space, cloud: npt.NDArray[np.float32], sel
 def test_recall_of_more_neighbours_than_effort_keeps(tmp_path: Path, cloud: npt.NDArray[np.float32]) -> None:
     path = write_set(tmp_path / "set", cloud)
     build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
-    [answer] = nearest(EmbeddingSet(path).space(), unit(cloud[3])[None], 1000, [np.array([3])], effort=16)
+    space = EmbeddingSet(path).space()
+    [answer] = nearest(space, unit(cloud[3])[None], 1000, [np.array([3])], effort=16)
     truth = np.argsort(-(unit(cloud) @ unit(cloud[3])), kind="stable")[1:1001]
     assert answer.strategy == "hnsw"
     assert len(set(truth.tolist()) & set(answer.rows.tolist())) >= 950
