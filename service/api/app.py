@@ -27,6 +27,7 @@ from service.api.routes import (
     registered_sets,
 )
 from service.errors import Problem, install_error_handlers
+from service.jobs.local_processes import LocalProcesses
 from service.jobs.plan import Planner, plan_job
 from service.jobs.scheduler import Scheduler
 from service.metrics import Metrics
@@ -63,7 +64,7 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     store = Store(settings)
     check_exposure(settings, store)
     metrics = Metrics()
-    scheduler = Scheduler(store, settings, plan, metrics)
+    scheduler = Scheduler(store, settings, plan, metrics, LocalProcesses(settings))
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

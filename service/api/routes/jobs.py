@@ -22,7 +22,7 @@ from service.jobs.encoder import layer_widths
 from service.jobs.estimate import estimate
 from service.jobs.feasibility import check_feasible
 from service.jobs.plan import stages_of
-from service.jobs.resources import capacity, check_resources, free_bytes, needed
+from service.jobs.resources import check_resources, free_bytes, needed
 from service.jobs.schemas import (
     AppendJob,
     EmbedJob,
@@ -99,7 +99,7 @@ def submit_job(
             return _replay(earlier, response)
     graph, embedding, previous = _subject(request, store)
     request = _held(request, settings)
-    have = capacity(settings)
+    have = scheduler.capacity()
     check_feasible(request, graph, have, embedding, previous)
     stages = stages_of(request.kind, graph, request.spec)
     encoder = embedding if isinstance(request, EmbedJob) else None
