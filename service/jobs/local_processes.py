@@ -11,8 +11,9 @@ from pathlib import Path
 
 import structlog
 
-from preprocessing.errors import RgrlError, WorkerLostError
+from preprocessing.errors import RgrlError, UsageError, WorkerLostError
 from service.jobs.processes import ATTEMPT, HOME, JOB, JobProcess, end_all, job_processes, runner_of
+from service.jobs.remote import submitted
 from service.jobs.resources import Capacity, capacity
 from service.settings import ServiceSettings
 from service.store import Job
@@ -92,7 +93,22 @@ class LocalProcesses:
             child.wait()
 
     def tidy(self, active: Sequence[Job]) -> None:
-        """SIGKILL to processes of other jobs of this home."""
+        """As ``end_orphans``.
+
+        ``UsageError`` while jobs run on a cluster, where this executor would begin them a second time.
+        """
+        away = [job.id for job in active if job.pid is None and submitted(self._settings.jobs / job.id, job.token)]
+        if away:
+            raise UsageError(
+                "jobs of this home run on a Ray cluster",
+                given=", ".join(away),
+                expected="the setting ray_address until they have ended",
+                remedy="set RGRL_RAY_ADDRESS again; cancel the jobs if they are not wanted",
+            )
+        self.end_orphans(active)
+
+    def end_orphans(self, active: Sequence[Job]) -> None:
+        """SIGKILL to what is on this machine of jobs that are not active."""
         known = {job.id for job in active}
         orphans = end_all(found for found in job_processes(self._settings.home) if found.job not in known)
         if orphans:

@@ -66,7 +66,10 @@ class Scheduler:
         return self._executor.capacity()
 
     def acquire(self) -> None:
-        """Take the home and the database; ``UsageError`` when another server has either. Again it changes nothing."""
+        """Take the home and the database, and tidy up after an earlier server. Again it changes nothing.
+
+        ``UsageError`` when another server has either, or jobs run where this one does not look for them.
+        """
         if self._lock is not None:
             return
         lock = (self._settings.home / "scheduler.lock").open("w")
@@ -88,11 +91,15 @@ class Scheduler:
                 remedy="stop the other server, or name another database with RGRL_DATABASE_URL",
             )
         self._lock = lock
+        try:
+            self._tidy()
+        except UsageError:
+            self.stop()
+            raise
 
     def start(self) -> None:
-        """Take the home, tidy up after an earlier server, and begin to look."""
+        """Take the home, and begin to look."""
         self.acquire()
-        self._tidy()
         self._looked_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         self._thread.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from service.jobs.event_file import read_events
 from service.jobs.executor import Executor
 from service.jobs.log import tail
 from service.jobs.plan import Planner
-from service.jobs.runner import EVENTS, EXIT, LOG_TAIL_LINES, PLAN
+from service.jobs.runner import EVENTS, LOG_TAIL_LINES, PLAN, outcome_of
 from service.metrics import Metrics
 from service.settings import ServiceSettings
 from service.store import Job, JobStatus, Store
@@ -197,7 +196,7 @@ class Supervisor:
             self._executor.end(job, self._directory(job))
 
     def _settle(self, job: Job) -> None:
-        outcome = self._outcome(job)
+        outcome = outcome_of(self._directory(job), job.token)
         status = None if outcome is None else outcome["status"]
         pressed = self._presses[job.id].error if job.id in self._presses else None
         if job.status == "cancelling":
@@ -256,14 +255,6 @@ class Supervisor:
     def _forget(self, job: Job) -> None:
         self._executor.forget(job)
         self._presses.pop(job.id, None)
-
-    def _outcome(self, job: Job) -> dict[str, Any] | None:
-        """What this attempt's runner wrote at its end."""
-        try:
-            outcome: dict[str, Any] = json.loads((self._directory(job) / EXIT).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return outcome if outcome.get("token") == job.token else None
 
     def _told(self, error: RgrlError, job: Job) -> dict[str, Any]:
         return _as_error(error, job) | {"log_tail": tail(self._directory(job), LOG_TAIL_LINES)}

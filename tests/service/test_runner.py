@@ -30,7 +30,7 @@ def prepare(folder: Path, *stages: tuple[str, dict[str, Any]]) -> None:
         }
         for name, what in stages
     ]
-    (folder / PLAN).write_text(json.dumps({"stages": plan, "log_bytes": 8192}))
+    (folder / PLAN).write_text(json.dumps({"token": "token", "remote": False, "stages": plan, "log_bytes": 8192}))
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
