@@ -52,5 +52,8 @@ class Executor(Protocol):
     def forget(self, job: Job) -> None:
         """Drop what is in memory of an attempt that is settled."""
 
+    def close(self) -> None:
+        """Let go of connections; what runs goes on."""
+
     def tidy(self, active: Sequence[Job]) -> None:
         """End what there is of jobs that are not ``active``; ``UnavailableError`` if it cannot be told now."""

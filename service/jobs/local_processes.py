@@ -92,6 +92,9 @@ class LocalProcesses:
         if child is not None:
             child.wait()
 
+    def close(self) -> None:
+        """It has none."""
+
     def tidy(self, active: Sequence[Job]) -> None:
         """As ``end_orphans``.
 

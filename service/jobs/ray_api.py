@@ -51,9 +51,10 @@ class RayApi:
         refuses it.
         """
         response = self._ask("POST", "/api/jobs/", submission)
-        if response.is_success or _EXISTS in response.text:
-            return
-        raise UsageError("the Ray cluster refused the job", given=_last_line(response.text))
+        if response.status_code == 400 and _EXISTS not in response.text:
+            raise UsageError("the Ray cluster refused the job", given=_last_line(response.text))
+        if _EXISTS not in response.text:
+            self._document(response, dict)
 
     def job(self, submission_id: str) -> dict[str, Any] | None:
         """What Ray knows of a job; None when nothing."""

@@ -147,6 +147,10 @@ class RayJobs:
         if job.token is not None:
             self._attempts.pop(job.token, None)
 
+    def close(self) -> None:
+        """Those to the cluster."""
+        self._api.close()
+
     def tidy(self, active: Sequence[Job]) -> None:
         """End Ray jobs of this home that are no attempt of an active job, and local processes."""
         self._local.end_orphans(active)

@@ -110,6 +110,7 @@ class Scheduler:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=SILENCE_S)
+        self._executor.close()
         self._store.claim.release()
         if self._lock is not None:
             self._lock.close()
