@@ -75,10 +75,10 @@ class RayJobs:
 
     def capacity(self) -> Capacity:
         """The cluster's, as it was told last; ``UnavailableError`` if it never was."""
-        self._look_at_machines()
+        error = self._look_at_machines()
         if self._capacity is None:
-            self._api.machines()  # raises what is wrong
-            raise UnavailableError("the Ray cluster's machines are not known yet")
+            assert error is not None
+            raise error
         return self._capacity
 
     def answers(self) -> bool | None:
