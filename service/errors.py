@@ -196,7 +196,7 @@ def _request_id(request: Request) -> str | None:
     return getattr(request.state, "request_id", None)
 
 
-def _answer_rgrl(request: Request, error: Exception) -> Response:
+async def _answer_rgrl(request: Request, error: Exception) -> Response:
     assert isinstance(error, RgrlError)
     expected = "" if error.expected is None else f"; expected: {error.expected}"
     fields = (
@@ -213,7 +213,7 @@ def _answer_rgrl(request: Request, error: Exception) -> Response:
     )
 
 
-def _answer_validation(request: Request, error: Exception) -> Response:
+async def _answer_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     fields = [
         FieldProblem(pointer=_pointer(fault, error.body), code=fault["type"], detail=_detail(fault))
@@ -232,7 +232,7 @@ def _detail(fault: Mapping[str, Any]) -> str:
     return str(fault["msg"])
 
 
-def _answer_http(request: Request, error: Exception) -> Response:
+async def _answer_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     if error.status_code == 405:
@@ -260,7 +260,7 @@ def _methods(request: Request) -> set[str]:
     return {method for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") if known(method)}
 
 
-def _answer_database(request: Request, _error: Exception) -> Response:
+async def _answer_database(request: Request, _error: Exception) -> Response:
     return problem_response(
         503, "unavailable", "the job store does not answer", request_id=_request_id(request), retryable=True
     )
@@ -282,6 +282,9 @@ def _pointer(fault: Mapping[str, Any], body: Any) -> str:
     place, *steps = fault["loc"]
     if place != "body":
         return "/".join(str(step) for step in (place, *steps))
+    if isinstance(body, bytes):
+        # A body that is no JSON: the steps are those of what was read out of it.
+        return "".join(f"/{step}" for step in steps)
     parts: list[str] = []
     current, tag_seen = body, False
     for position, step in enumerate(steps):

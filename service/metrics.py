@@ -33,6 +33,8 @@ class Metrics:
         self._request_seconds = Histogram(
             "rgrl_http_request_seconds", "Time to the end of an answer.", ["method", "route"], registry=registry
         )
+        # Looking labels up costs more than counting; methods, templates and statuses are few.
+        self._held: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._jobs = Gauge("rgrl_jobs", "Jobs by status.", ["status"], registry=registry)
         self._queue_seconds = Histogram(
             "rgrl_job_queue_seconds", "Wait before the first start.", ["kind"], buckets=_HOURS, registry=registry
@@ -46,7 +48,8 @@ class Metrics:
         self._step = Gauge("rgrl_stage_step", "Step of the newest figures.", ["stage"], registry=registry)
         self._done = Gauge("rgrl_stage_done", "Units done by a stage.", ["stage", "unit"], registry=registry)
         self._recall = Gauge("rgrl_index_recall", "Measured recall of the newest index.", ["index"], registry=registry)
-        self._lookups = Counter("rgrl_lookup_ids_total", "Ids looked up.", ["outcome"], registry=registry)
+        lookups = Counter("rgrl_lookup_ids_total", "Ids looked up.", ["outcome"], registry=registry)
+        self._found, self._missed = lookups.labels("found"), lookups.labels("missed")
         self._searches = Counter(
             "rgrl_neighbor_queries_total",
             "Neighbour queries by how they were answered.",
@@ -62,8 +65,14 @@ class Metrics:
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request; ``route`` is its template."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._request_seconds.labels(method, route).observe(seconds)
+        labels = method, route, status
+        held = self._held.get(labels)
+        if held is None:
+            held = self._requests.labels(method, route, str(status)), self._request_seconds.labels(method, route)
+            self._held[labels] = held
+        count, took = held
+        count.inc()
+        took.observe(seconds)
 
     def started(self, job: Job) -> None:
         """Note how long a job waited for its first start."""
@@ -91,8 +100,9 @@ class Metrics:
 
     def looked_up(self, found: int, missed: int) -> None:
         """Count ids of a lookup."""
-        self._lookups.labels("found").inc(found)
-        self._lookups.labels("missed").inc(missed)
+        self._found.inc(found)
+        if missed:
+            self._missed.inc(missed)
 
     def searched(self, strategies: Iterable[str], seconds: float) -> None:
         """Count the queries of a neighbours call by the strategy that answered each."""

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from numba import njit, types
 
 from preprocessing.array_types import Int64Array, IntArray
-from preprocessing.prefetching import prefetch
+from preprocessing.cache_hints import prefetch
 
 __all__ = ["Positions"]
 

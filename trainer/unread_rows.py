@@ -18,7 +18,7 @@ from torch import Tensor
 
 from preprocessing.array_file import read_only
 from preprocessing.array_types import Int64Array
-from preprocessing.prefetching import prefetch
+from preprocessing.cache_hints import prefetch
 from trainer.row_threads import over_rows
 from trainer.sparse import SparseMatrix, add_four_rows, add_row
 

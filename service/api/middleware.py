@@ -9,7 +9,6 @@ import time
 
 import structlog
 from fastapi.exceptions import HTTPException
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,7 +17,6 @@ from service.metrics import Metrics
 
 __all__ = ["BodyLimit", "RequestContext"]
 
-REQUEST_ID = "X-Request-ID"
 UNKNOWN_ROUTE = "(none)"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -37,7 +35,7 @@ class RequestContext:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sent = Headers(scope=scope).get(REQUEST_ID, "")
+        sent = _header(scope, b"x-request-id")
         request_id = sent if _SANE_ID.fullmatch(sent) else secrets.token_hex(8)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
@@ -47,7 +45,7 @@ class RequestContext:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
             await send(message)
 
         began = time.perf_counter()
@@ -98,7 +96,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        declared = Headers(scope=scope).get("content-length", "")
+        declared = _header(scope, b"content-length")
         if declared.isdigit() and int(declared) > self._limit:
             answer = problem_response(
                 413, BODY_TOO_LARGE, self._detail(), request_id=scope["state"]["request_id"], headers=_CLOSE
@@ -144,3 +142,11 @@ class BodyLimit:
 
 
 _CLOSE = {"Connection": "close"}
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    """The first header of that name, as sent, or nothing: one pass over the raw ones."""
+    for given, value in scope["headers"]:
+        if given == name:
+            return str(value, "latin-1")
+    return ""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array
 
-__all__ = ["Ranking", "cosines", "inverse_norms", "pair_cosines", "rank", "scan", "unit"]
+__all__ = ["Ranking", "cosines", "inverse_norms", "pair_cosines", "rank", "rank_each", "scan", "unit"]
 
 FloatArray = npt.NDArray[Any]
 
@@ -86,6 +86,30 @@ def rank(vectors: FloatArray, rows: Int64Array, query: Float64Array, k: int) -> 
     """The best ``k`` of candidate ``rows`` by cosine, ties by row."""
     rows = np.sort(rows)
     return _best(rows, cosines(vectors, rows, query), k)
+
+
+def rank_each(vectors: FloatArray, rows_QC: Int64Array, queries_QD: Float64Array, k: int) -> list[Ranking]:
+    """``rank`` for many queries at once, of as many candidate rows each; −1 is none."""
+    step = max(1, BLOCK_BYTES // (8 * rows_QC.shape[1] * vectors.shape[1]))
+    return [
+        ranking
+        for start in range(0, len(rows_QC), step)
+        for ranking in _rank_block(vectors, rows_QC[start : start + step], queries_QD[start : start + step], k)
+    ]
+
+
+def _rank_block(vectors: FloatArray, rows_QC: Int64Array, queries_QD: Float64Array, k: int) -> list[Ranking]:
+    # None comes first so, and is told from row 0 by its score.
+    rows_QC = np.sort(rows_QC, axis=1)
+    chosen_QCD = np.asarray(vectors[np.maximum(rows_QC, 0)], dtype=np.float64)
+    dots_QC = np.einsum("qcd,qd->qc", chosen_QCD, queries_QD)
+    scores_QC = _rounded(dots_QC, np.einsum("qcd,qcd->qc", chosen_QCD, chosen_QCD))
+    scores_QC[rows_QC < 0] = -np.inf
+    # Stable, so that ties stay in the order of rows.
+    order_Qk = np.argsort(-scores_QC, axis=1, kind="stable")[:, :k]
+    best_Qk, scores_Qk = np.take_along_axis(rows_QC, order_Qk, 1), np.take_along_axis(scores_QC, order_Qk, 1)
+    counts = np.count_nonzero(best_Qk >= 0, axis=1).tolist()
+    return [Ranking(best_Qk[query, :count], scores_Qk[query, :count]) for query, count in enumerate(counts)]
 
 
 def scan(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array
-from service.search.exact import Ranking, inverse_norms, rank, scan
+from service.search.exact import Ranking, inverse_norms, rank_each, scan
 from service.search.index_settings import IndexKind
 from service.search.knn_index import KnnIndex
 from service.search.sorted_rows import contains
@@ -99,10 +99,11 @@ def _by_index(
     for fetch, group in _by_fetch(k + len(rows) + 1 for rows in excluded):
         if fetch > min(FETCH_LIMIT, nodes):
             continue
-        for query, found in zip(group, index.search(queries[group], fetch, effort), strict=True):
-            kept = found[(found >= 0) & ~contains(excluded[query], found)]
-            if len(kept) >= min(k, nodes - len(excluded[query])):
-                ranking = rank(space.vectors, kept, queries[query], k)
+        found = index.search(queries[group], fetch, effort)
+        for query, rows in zip(group, found, strict=True):
+            rows[contains(excluded[query], rows)] = -1
+        for query, ranking in zip(group, rank_each(space.vectors, found, queries[group], k), strict=True):
+            if len(ranking) >= min(k, nodes - len(excluded[query])):
                 answers[query] = _answer(ranking, k, "hnsw" if index.kind == "hnsw" else "ivf")
     return answers
 

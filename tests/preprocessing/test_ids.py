@@ -33,7 +33,19 @@ def test_integer_rows_are_those_of_a_dict(ids: set[int], others: list[int]) -> N
     assert ids_N.rows([str(value) for value in asked]).tolist() == expected
     assert ids_N.rows(np.array(asked, dtype=np.int64)).tolist() == expected
     assert ids_N.rows(pa.array(asked, pa.int64())).tolist() == expected
+    assert [ids_N.row(value) for value in asked] == [oracle.get(value) for value in asked]
+    assert [ids_N.row(str(value)) for value in asked] == [oracle.get(value) for value in asked]
     assert ids_N.external(np.arange(len(ids))) == [str(value) for value in ascending]
+
+
+@given(ids=st.sets(TEXTS, max_size=40), others=st.lists(TEXTS, max_size=10), skipped=st.integers(0, 3))
+def test_one_string_is_found_as_many_are(ids: set[str], others: list[str], skipped: int) -> None:
+    ascending = sorted(ids, key=str.encode)
+    # A slice of a longer array, as ids lie in a file that holds more.
+    ids_N = IdMap(pa.array([*[""] * skipped, *ascending], pa.large_string())[skipped:])
+    oracle = {value: row for row, value in enumerate(ascending)}
+    for value in [*ascending, *others, "\ud800"]:
+        assert ids_N.row(value) == oracle.get(value)
 
 
 @given(ids=st.sets(TEXTS, max_size=60), others=st.lists(TEXTS, max_size=10), share=st.integers(3, 60))

@@ -191,6 +191,46 @@ CASES: dict[str, Case] = {
         [(Ask(f"{_E}/vectors/7"), 200, {"id": "7", "dim": 4, "embedding": "<embedding>"})],
         [_about("/v1/embeddings/<embedding>/vectors/{}"), _about("/v1/embeddings/none/vectors/{}", "7")],
     ),
+    "POST /v1/embeddings": Case(
+        "write",
+        [(Ask(json={"path": "set", "graph": "<graph>", "name": "mine"}), 201, {"graph": "<graph>", "name": "mine"})],
+        [
+            (Ask(json={"path": "set"}), 422, "validation_failed"),
+            (Ask(json={"path": "set", "graph": "none"}), 404, "not_found"),
+            (Ask(json={"path": "set", "graph": "<registered>"}), 409, "conflict"),
+            (Ask(json={"path": "bundle", "graph": "<graph>"}), 422, "input_invalid"),
+            (Ask(json={"path": "/etc", "graph": "<graph>"}), 403, "forbidden"),
+            (Ask(json={"path": "a\u0000b", "graph": "<graph>"}), 422, "validation_failed"),
+        ],
+    ),
+    "GET /v1/embeddings/{ref}/vectors": Case(
+        "read",
+        [
+            (Ask(f"{_E}/vectors"), 200, None),
+            (Ask("/v1/embeddings/<alias>/vectors", params={"shard": "1/3", "limit": 5}), 200, None),
+            (Ask(f"{_E}/vectors", headers={"Accept": "application/vnd.apache.parquet"}), 200, None),
+        ],
+        [
+            (Ask("/v1/embeddings/none/vectors"), 404, "not_found"),
+            (Ask(f"{_E}/vectors", headers={"Accept": "image/png"}), 406, "not_acceptable"),
+            *(
+                (Ask(f"{_E}/vectors", params=params), 422, None)
+                for params in ({"shard": "3/3"}, {"shard": "x"}, {"cursor": "x"}, {"limit": 0}, {"limit": "x"})
+            ),
+        ],
+    ),
+    "POST /v1/embeddings/{ref}/embed": Case(
+        "read",
+        # Sets of this world have no encoder: answers are looked at in test_new_nodes.
+        [],
+        [
+            (Ask(f"{_E}/embed", {"nodes": [{"id": "new", "features": [0.5]}]}), 409, None),
+            (Ask("/v1/embeddings/none/embed", {"nodes": [{"id": "new"}]}), 404, "not_found"),
+            (Ask(f"{_E}/embed", {"nodes": []}), 422, "validation_failed"),
+            (Ask(f"{_E}/embed", {"nodes": [{"id": "new", "features": ["x"]}]}), 422, "validation_failed"),
+            (Ask(f"{_E}/embed", {"nodes": [{"id": True}]}), 422, "validation_failed"),
+        ],
+    ),
     "POST /v1/embeddings/{ref}/lookup": Case(
         "read",
         [(Ask(f"{_E}/lookup", {"ids": ["1", "x"], "encoding": "base64"}), 200, {"dim": 4})],

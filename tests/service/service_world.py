@@ -72,6 +72,7 @@ def _fill(client: TestClient, folder: Path, tokens: dict[str, str]) -> World:
     build_index(indexed, IndexSettings(kind="hnsw"), Emitter("index"))
     names = [f"n{number}" for number in range(NODES)]
     named = write_set(settings.embeddings / "named", vectors, names, content=Bundle(bundle).content_hash)
+    write_set(folder / "data" / "set", vectors[:4], [10, 20, 30, 40], content=Bundle(bundle).content_hash)
     embedding, unindexed = add_set(store, indexed, folder / "ring"), add_set(store, named, folder / "gone")
     store.put_alias("now", embedding, None)
     key, _ = store.create_key("revoked", ["admin"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Iterator
@@ -283,3 +284,25 @@ def test_logs_are_json_lines_where_no_one_watches(capsys: pytest.CaptureFixture[
         logging.getLogger("uvicorn.access").disabled = False
     assert [(line["event"], line["level"]) for line in lines] == [("watch out", "warning"), ("theirs", "error")]
     assert lines[0]["job"] == "job_1"
+
+
+@pytest.mark.parametrize("fault", [BrokenPipeError, OSError, ValueError])
+def test_a_log_that_cannot_be_written_fails_no_request(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, fault: type[Exception]
+) -> None:
+    class Gone(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise fault("no one reads this")
+
+    before = structlog.get_config(), logging.getLogger().handlers[:], logging.getLogger().level
+    try:
+        with monkeypatch.context() as patched:
+            configure_logging("info")
+            patched.setattr("sys.stderr", Gone())
+            assert client.get("/livez").status_code == 200
+            assert client.get("/v1/nothing").status_code == 404
+    finally:
+        structlog.configure(**before[0])
+        logging.getLogger().handlers[:] = before[1]
+        logging.getLogger().setLevel(before[2])
+        logging.getLogger("uvicorn.access").disabled = False

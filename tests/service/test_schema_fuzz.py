@@ -34,7 +34,7 @@ enabled = false
 enabled = false
 [checks]
 # What fits its schema may still break a rule that no schema can tell, or an If-Match.
-positive_data_acceptance.expected-statuses = ["2xx", 401, 403, 404, 409, 412, 422, 429]
+positive_data_acceptance.expected-statuses = ["2xx", 401, 403, 404, 406, 409, 412, 422, 429]
 """
 
 

@@ -47,7 +47,7 @@ _ARROW_ANSWER: dict[int | str, dict[str, Any]] = {200: _ARROW}
 _ARROW_BODY = {"requestBody": _ARROW}
 
 
-def _sets(request: Request) -> EmbeddingSets:
+async def _sets(request: Request) -> EmbeddingSets:
     sets: EmbeddingSets = request.app.state.embeddings
     return sets
 
