@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from fastapi.testclient import TestClient
 from ray_cluster import RayCluster
 from service_harness import (
     Server,
@@ -40,11 +45,12 @@ def on(cluster: RayCluster, folder: Path, **changes: Any) -> ServiceSettings:
 
 
 def ended(client: Any, job: str) -> dict[str, Any]:
-    def found() -> dict[str, Any] | None:
-        job_now = job_of(client, job)
-        return job_now if job_now["status"] in {"succeeded", "failed", "cancelled"} else None
+    return dict(wait_for(lambda: over(client, job), f"for the end of {job}", LONG_S))
 
-    return dict(wait_for(found, f"for the end of {job}", LONG_S))
+
+def over(client: Any, job: str) -> dict[str, Any] | None:
+    found = job_of(client, job)
+    return found if found["status"] in {"succeeded", "failed", "cancelled"} else None
 
 
 def test_jobs_run_fail_and_are_refused_on_a_cluster(cluster: RayCluster, tmp_path: Path) -> None:
@@ -106,7 +112,7 @@ def test_a_job_outlives_its_server_and_is_found_again(cluster: RayCluster, tmp_p
 
 
 @pytest.mark.slow
-def test_a_killed_runner_takes_its_stage_along_and_the_job_goes_on(cluster: RayCluster, tmp_path: Path) -> None:
+def test_what_a_killed_runner_leaves_is_ended_and_the_job_goes_on(cluster: RayCluster, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     settings = on(cluster, tmp_path)
     with running_app(settings) as client:
@@ -162,3 +168,31 @@ def test_a_cluster_that_asks_for_a_token(tmp_path: Path) -> None:
             assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
         with running_app(on(cluster, tmp_path, ray_auth_token=cluster.token)) as client:
             assert ended(client, submit(client, graph, ("one", {})))["status"] == "succeeded"
+
+
+@pytest.mark.slow
+def test_real_stages_with_ray_workers_run_on_the_cluster(cluster: RayCluster, tmp_path: Path) -> None:
+    """The runner reserves nothing, so that the workers find the CPUs; then a job on one machine reserves its own."""
+    settings = on(cluster, tmp_path)
+    rng = np.random.default_rng(0)
+    ids = np.arange(60)
+    pixels = pa.FixedSizeListArray.from_arrays(pa.array(rng.random(60 * 8, dtype=np.float32)), 8)
+    pq.write_table(pa.table({"id": ids, "pixels": pixels}), tmp_path / "data" / "nodes.parquet")
+    ends = rng.integers(0, 60, size=(2, 200))
+    pq.write_table(pa.table({"source": ends[0], "target": ends[1]}), tmp_path / "data" / "edges.parquet")
+    run = {"epochs": 2, "num_workers": 2, "device": "cpu"}
+    train = {"encoder": {"layers": [16, 8], "predictor_hidden": 8}, "anchors": {"num_global": 16}, "run": run}
+    with TestClient(create_app(settings)) as client:
+        source = {"kind": "tables", "nodes": "nodes.parquet", "edges": "edges.parquet"}
+        graph = client.post("/v1/graphs", json={"source": source}).json()["id"]
+        body = {"kind": "pipeline", "graph": graph, "train": train, "evaluate": {"baselines": False}}
+        body["preprocess"] = {"ppr": {"top_k": 4}, "num_workers": 1}
+        answer = client.post("/v1/jobs", json=body)
+        assert answer.status_code == 201, answer.text
+        found = dict(wait_for(lambda: over(client, answer.json()["id"]), "for the pipeline", 240.0))
+        assert found["status"] == "succeeded", (found["error"], client.get(f"/v1/jobs/{found['id']}/logs").text)
+        again = client.post("/v1/jobs", json={"kind": "evaluate", "embedding": found["embedding"]})
+        assert again.json()["resources"]["cores"] == 2
+        assert ended(client, again.json()["id"])["status"] == "succeeded"
+        reserved = httpx2.get(f"{cluster.address}/api/jobs/", trust_env=False).json()
+        assert {item["metadata"]["RGRL_JOB"] for item in reserved} >= {found["id"], again.json()["id"]}
