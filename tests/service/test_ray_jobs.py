@@ -325,6 +325,7 @@ def test_a_server_whose_cluster_is_silent_is_degraded_and_its_queue_waits(
         api.failure = "error"
         wait_for(lambda: client.get("/readyz").json()["status"] == "degraded")
         assert client.get("/readyz").status_code == 200
+        assert "rgrl_cluster_up 0.0" in client.get("/metrics").text
         waiting = submit(client, graph, ("one", {}))
         found = wait_for(lambda: client.get(f"/v1/jobs/{waiting}").json()["waiting_for"])
         assert (found["code"], "the GCS is gone" in found["detail"]) == ("cluster", True)
