@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -35,7 +36,7 @@ class RayCluster:
 
     def start(self) -> None:
         # Unix sockets have short paths.
-        self.folder = Path(tempfile.mkdtemp(prefix="rgrl-ray-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="rgrl-cluster-", dir="/tmp"))
         self.folders.append(self.folder)
         auth = {"RAY_AUTH_MODE": "disabled"} if self.token is None else {"RAY_AUTH_MODE": "token"}
         auth |= {} if self.token is None else {"RAY_AUTH_TOKEN": self.token}
@@ -115,12 +116,14 @@ class RayCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for _round in range(3):
-            for process in self._processes():
-                try:
+        end = time.monotonic() + 20.0
+        while (left := list(self._processes())) and time.monotonic() < end:
+            for process in left:
+                with contextlib.suppress(psutil.Error):
                     process.kill()
-                except psutil.Error:
-                    continue
+            if self.process is not None:
+                self.process.poll()
+            time.sleep(0.1)
         if self.process is not None:
             self.process.wait(timeout=20)
         for folder in self.folders:
