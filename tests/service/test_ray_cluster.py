@@ -171,6 +171,7 @@ def test_a_cluster_that_asks_for_a_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(700)  # its kernels may have to be compiled
 def test_real_stages_with_ray_workers_run_on_the_cluster(cluster: RayCluster, tmp_path: Path) -> None:
     """The runner reserves nothing, so that the workers find the CPUs; then a job on one machine reserves its own."""
     settings = on(cluster, tmp_path)
@@ -189,7 +190,7 @@ def test_real_stages_with_ray_workers_run_on_the_cluster(cluster: RayCluster, tm
         body["preprocess"] = {"ppr": {"top_k": 4}, "num_workers": 1}
         answer = client.post("/v1/jobs", json=body)
         assert answer.status_code == 201, answer.text
-        found = dict(wait_for(lambda: over(client, answer.json()["id"]), "for the pipeline", 240.0))
+        found = dict(wait_for(lambda: over(client, answer.json()["id"]), "for the pipeline", 540.0))
         assert found["status"] == "succeeded", (found["error"], client.get(f"/v1/jobs/{found['id']}/logs").text)
         again = client.post("/v1/jobs", json={"kind": "evaluate", "embedding": found["embedding"]})
         assert again.json()["resources"]["cores"] == 2

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from service_harness import FAKE_STAGE, processes_of, wait_for
+from service_harness import FAKE_STAGE, wait_for
 
 from service.jobs.event_file import CHUNK, completed_stages, read_events
 from service.jobs.log import JobLog, tail
+from service.jobs.processes import job_processes
 from service.jobs.remote import PULSE, stop_file
 from service.jobs.runner import EVENTS, EXIT, LOCK, LOCKED_OUT, NOT_SHARED, PLAN
 
@@ -116,7 +117,8 @@ def test_on_a_clusters_machine_it_runs_its_own_python_and_leaves_nothing_behind(
         assert start(tmp_path).wait(timeout=30) == 0
         assert json.loads((tmp_path / EXIT).read_text())["status"] == "succeeded"
         assert earlier.wait(timeout=10) == -signal.SIGKILL
-        assert [found.pid for found in processes_of("job_x")] == [neighbour.pid]
+        assert list(job_processes(tmp_path)) == []
+        assert neighbour.poll() is None
     finally:
         for process in (earlier, neighbour):
             process.kill()
