@@ -55,8 +55,7 @@ class _Connection(asyncio.Protocol):
         self._requests, self._ends_at, self._latencies, self._done = requests, ends_at, latencies, done
         self._head, self._left, self.bytes = b"", -1, 0
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._send()
 

@@ -26,12 +26,15 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import psutil
 import pyarrow as pa
 from load import load, request
 from serving_set import ALIAS, home_with, make_set
+
+from preprocessing.ids import IdMap
 
 ARROW = "application/vnd.apache.arrow.stream"
 K, QUERIES, RECALL_QUERIES = 10, 32, 200
@@ -49,7 +52,7 @@ uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_config=None, acces
 FAISS = """
 import json, sys, time
 import faiss, numpy as np
-index = faiss.read_index(sys.argv[1])
+index = faiss.read_index(sys.argv[1], faiss.IO_FLAG_MMAP_IFC)
 vectors = np.load(sys.argv[2], mmap_mode="r")
 effort, k = faiss.SearchParametersHNSW(efSearch=int(sys.argv[3])), int(sys.argv[4])
 for line in sys.stdin:
@@ -150,12 +153,16 @@ def measure(path: Path, graph: Path | None, scratch: Path, given: argparse.Names
     home_with(scratch / "home", path, graph)
     index = json.loads((path / "index" / "manifest.json").read_text())
     nodes, effort, size = index["counts"]["nodes"], index["effort"], (path / "index" / "index.faiss").stat().st_size
-    ids = np.random.default_rng(0).permutation(nodes)[:20_000].tolist()
+    names = IdMap.open(path)
+    drawn = np.random.default_rng(0).permutation(nodes)[:20_000]
+    ids: list = names.column(drawn).to_pylist()
     log = (scratch / "server.log").open("wb")
     serve = [sys.executable, "-m", "service.cli", "serve", "--home", str(scratch / "home"), "--port"]
     ours, port, cold = started([*serve], log, f"/v1/embeddings/{ALIAS}/neighbors", neighbors_body([ids[0]]))
+    fresh = memory(ours)
     print(
-        f"cold start to the first neighbours: {cold:.2f} s; {memory(ours)}; index {size / 2**20:,.0f} MiB", flush=True
+        f"cold start to the first neighbours: {cold:.2f} s; {told_memory(fresh)}; index {size / 2**20:,.0f} MiB",
+        flush=True,
     )
     hello, hello_port, _ = started([sys.executable, "-c", HELLO], log, "/", b"")
     faiss = subprocess.Popen(
@@ -173,12 +180,12 @@ def measure(path: Path, graph: Path | None, scratch: Path, given: argparse.Names
         text=True,
     )
     try:
-        recall = measured_recall(port, path, ids[:RECALL_QUERIES])
+        recall = measured_recall(port, path, ids[:RECALL_QUERIES], drawn[:RECALL_QUERIES])
         print(f"recall@{K} of the server's answers: {recall:.3f} (HNSW, effort {effort})", flush=True)
         rounds = [one_round(port, hello_port, faiss, ids, given.seconds, seed) for seed in range(given.rounds)]
         found = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
-        resident = psutil.Process(ours.pid).memory_info().rss
-        print(f"after the load: {memory(ours)}", flush=True)
+        loaded = memory(ours)
+        print(f"after the load: {told_memory(loaded)}", flush=True)
     finally:
         for process in (ours, hello, faiss):
             process.kill()
@@ -186,7 +193,11 @@ def measure(path: Path, graph: Path | None, scratch: Path, given: argparse.Names
     claims = {name: round(value, 3) for name, value in found.items() if name.startswith(("ratio", "p99"))}
     claims |= {
         "cold_start_s": round(cold, 2),
-        "resident_to_index": round(resident / size, 2),
+        "resident at start to index": round(fresh[0] / size, 2),
+        "resident after load to index and vectors": round(
+            loaded[0] / (size + (path / "vectors.npy").stat().st_size), 2
+        ),
+        "anonymous after load to index": round(loaded[1] / size, 2),
         f"recall@{K}": round(recall, 3),
     }
     return {
@@ -218,6 +229,7 @@ def started(command: list[str], log: object, path: str, body: bytes) -> tuple[su
             connection.request("POST" if body else "GET", path, body or None, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             if answer.status != 200:
+                process.kill()
                 raise SystemExit(f"the first answer was {answer.status}: {answer.read()!r}")
             return process, port, time.perf_counter() - began
         except ConnectionError:
@@ -228,19 +240,21 @@ def started(command: list[str], log: object, path: str, body: bytes) -> tuple[su
             connection.close()
 
 
-def memory(process: subprocess.Popen) -> str:
-    """Resident memory, and how much of it is no mapped file."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    kib = {line.split(":")[0]: int(line.split()[1]) for line in status.splitlines() if line.startswith("Rss")}
-    rss = psutil.Process(process.pid).memory_info().rss
-    return f"resident {rss / 2**20:,.0f} MiB, of which {kib['RssAnon'] / 2**10:,.0f} anonymous"
+def memory(process: subprocess.Popen) -> tuple[int, int]:
+    """Bytes resident, and how many of them are no pages of mapped files, which the system takes back at need."""
+    found = psutil.Process(process.pid).memory_info()
+    return found.rss, found.rss - found.shared
 
 
-def neighbors_body(ids: list[int]) -> bytes:
+def told_memory(found: tuple[int, int]) -> str:
+    return f"resident {found[0] / 2**20:,.0f} MiB, of which {found[1] / 2**20:,.0f} beside mapped files"
+
+
+def neighbors_body(ids: list) -> bytes:
     return json.dumps({"queries": [{"id": node} for node in ids], "k": K}).encode()
 
 
-def measured_recall(port: int, path: Path, ids: list[int]) -> float:
+def measured_recall(port: int, path: Path, ids: list, rows: np.ndarray) -> float:
     """Share of the true neighbours among those that the server answers, by scores."""
     vectors = np.load(path / "vectors.npy", mmap_mode="r")
     found = []
@@ -250,7 +264,6 @@ def measured_recall(port: int, path: Path, ids: list[int]) -> float:
         connection.request("POST", f"/v1/embeddings/{ALIAS}/neighbors", body, {"Content-Type": "application/json"})
         found += [[near["score"] for near in one["results"]] for one in json.load(connection.getresponse())["answers"]]
         connection.close()
-    rows = rows_of(path, ids)
     queries = np.array(vectors[rows], dtype=np.float32)
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
     best = np.full((len(ids), K), -np.inf, dtype=np.float32)
@@ -266,13 +279,7 @@ def measured_recall(port: int, path: Path, ids: list[int]) -> float:
     )
 
 
-def rows_of(path: Path, ids: list[int]) -> np.ndarray:
-    from preprocessing.ids import IdMap
-
-    return IdMap.open(path).rows(ids)
-
-
-def lookups(ids: list[int], count: int, *, arrow: bool, arrow_ids: bool = False) -> list[bytes]:
+def lookups(ids: list, count: int, *, arrow: bool, arrow_ids: bool = False) -> list[bytes]:
     requests, rng = [], np.random.default_rng(count)
     for _ in range(32):
         chosen = rng.choice(ids, count, replace=False)
@@ -291,7 +298,7 @@ def stream(column: pa.Array) -> bytes:
 
 
 def one_round(
-    port: int, hello_port: int, faiss: subprocess.Popen, ids: list[int], seconds: float, seed: int
+    port: int, hello_port: int, faiss: subprocess.Popen, ids: list, seconds: float, seed: int
 ) -> dict[str, float]:
     """Every figure once, what is compared side by side."""
     rng, cores = np.random.default_rng(seed), os.cpu_count() or 1
@@ -322,7 +329,7 @@ def one_round(
         )
         return calls
 
-    one = [request("GET", f"/v1/embeddings/{ALIAS}/vectors/{node}") for node in ids[:5000]]
+    one = [request("GET", f"/v1/embeddings/{ALIAS}/vectors/{quote(str(node), safe='')}") for node in ids[:5000]]
     greeting = [request("GET", "/")]
     hello, single = told("hello-world", greeting, 8, to=hello_port), told("one vector", one, 8)
     batches = {}

@@ -6,6 +6,7 @@ search and opening a map of 10^8 ids costs nothing. Ids 0..N−1 are their own r
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -160,6 +161,9 @@ def _as_integers(ids: Sequence[int | str] | npt.NDArray[Any] | pa.Array) -> tupl
         ids = ids.to_numpy(zero_copy_only=False)
     if isinstance(ids, np.ndarray) and ids.dtype.kind == "i":
         return ids.astype(np.int64, copy=False), np.ones(len(ids), dtype=np.bool_)
+    if set(map(type, ids)) == {int}:
+        with contextlib.suppress(OverflowError):
+            return np.array(ids, dtype=np.int64), np.ones(len(ids), dtype=np.bool_)
     parsed = [_integer(value) for value in (ids.to_pylist() if isinstance(ids, pa.Array) else ids)]
     valid = np.array([value is not None for value in parsed], dtype=np.bool_)
     return np.array([value or 0 for value in parsed], dtype=np.int64), valid

@@ -31,6 +31,7 @@ __all__ = [
     "Problem",
     "UnauthorizedError",
     "UnavailableError",
+    "failure_response",
     "install_error_handlers",
     "problem_response",
 ]
@@ -185,6 +186,11 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(OperationalError, _answer_database)
     app.add_exception_handler(DataError, _answer_unstorable)
+
+
+async def failure_response(request: Request, error: RgrlError | OperationalError) -> Response:
+    """The answer for a failure outside of the routes."""
+    return await (_answer_rgrl if isinstance(error, RgrlError) else _answer_database)(request, error)
 
 
 def status_of(error: RgrlError) -> int:

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from preprocessing.artifact import code_version
 from service.api.auth import READ, KeyRing, check_exposure, open_without_keys
-from service.api.direct import DirectVectors
+from service.api.direct import DirectAnswers
 from service.api.middleware import BodyLimit, RequestContext
 from service.api.routes import (
     aliases,
@@ -24,8 +24,10 @@ from service.api.routes import (
     keys,
     new_nodes,
     page,
+    projection,
     registered_sets,
 )
+from service.api.serving import Serving
 from service.errors import Problem, install_error_handlers
 from service.jobs.executor import Executor
 from service.jobs.local_processes import LocalProcesses
@@ -105,13 +107,15 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     app.state.searches = Turns(settings.max_searches, settings.search_wait_s)
     app.state.exports = Turns(settings.max_exports, 0.0, "exports", "max_exports", "go on by cursor in a moment")
     app.state.embeddings = EmbeddingSets(store, settings.open_embeddings)
+    app.state.serving = Serving(app.state.embeddings, settings, metrics, app.state.searches)
     app.include_router(health.router)
     app.include_router(page.router)
-    for part in (info, graphs, jobs, job_history, registered_sets, embeddings, export, new_nodes, aliases, keys):
+    sets = (registered_sets, embeddings, export, projection, new_nodes)
+    for part in (info, graphs, jobs, job_history, *sets, aliases, keys):
         app.include_router(part.router, dependencies=[READ])
     install_error_handlers(app)
-    one_vector = next(route for route in embeddings.router.routes if getattr(route, "name", "") == "get_vector")
-    app.add_middleware(DirectVectors, sets=app.state.embeddings, keys=app.state.keys, metrics=metrics, route=one_vector)
+    routes = {getattr(route, "name", ""): route for route in embeddings.router.routes}
+    app.add_middleware(DirectAnswers, serving=app.state.serving, keys=app.state.keys, routes=routes)
     app.add_middleware(
         BodyLimit,
         limit=settings.max_body_bytes,

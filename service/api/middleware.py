@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.errors import BODY_TOO_LARGE, problem_response
 from service.metrics import Metrics
 
-__all__ = ["BodyLimit", "RequestContext"]
+__all__ = ["BodyLimit", "RequestContext", "first_header"]
 
 UNKNOWN_ROUTE = "(none)"
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -35,7 +35,7 @@ class RequestContext:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sent = _header(scope, b"x-request-id")
+        sent = first_header(scope, b"x-request-id")
         request_id = sent if _SANE_ID.fullmatch(sent) else secrets.token_hex(8)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
@@ -96,7 +96,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        declared = _header(scope, b"content-length")
+        declared = first_header(scope, b"content-length")
         if declared.isdigit() and int(declared) > self._limit:
             answer = problem_response(
                 413, BODY_TOO_LARGE, self._detail(), request_id=scope["state"]["request_id"], headers=_CLOSE
@@ -144,7 +144,7 @@ class BodyLimit:
 _CLOSE = {"Connection": "close"}
 
 
-def _header(scope: Scope, name: bytes) -> str:
+def first_header(scope: Scope, name: bytes) -> str:
     """The first header of that name, as sent, or nothing: one pass over the raw ones."""
     for given, value in scope["headers"]:
         if given == name:

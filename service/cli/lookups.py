@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from typing import Annotated, Any
 
 import typer
 
@@ -38,6 +39,14 @@ def neighbors(
     exclude_connected: Annotated[
         bool, typer.Option("--exclude-connected", help="Leave out whom a node shares an edge with already.")
     ] = False,
+    among: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            metavar="JSON",
+            help='Let in by attributes: \'{"must": [{"key": "degree", "range": {"gte": 5}}]}\'.',
+        ),
+    ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Scan every vector, whatever index there is.")] = False,
     effort: Annotated[int | None, typer.Option(help="HNSW: candidates kept; IVF: cells visited.")] = None,
     server: Server = DEFAULT_SERVER,
@@ -45,9 +54,16 @@ def neighbors(
     as_json: AsJson = False,
 ) -> None:
     """The nearest nodes of each node, by cosine."""
+    wanted = None if among is None else _filter(among)
     with connect(server, key) as client:
         answers = client.neighbors(
-            ref, [{"id": node} for node in ids], k, exclude_connected=exclude_connected, exact=exact, effort=effort
+            ref,
+            [{"id": node} for node in ids],
+            k,
+            exclude_connected=exclude_connected,
+            filter=wanted,
+            exact=exact,
+            effort=effort,
         )
     if as_json:
         print_json([answer.model_dump(mode="json") for answer in answers])
@@ -66,6 +82,16 @@ def neighbors(
                 for found in answer.results
             ),
         )
+
+
+def _filter(text: str) -> dict[str, Any]:
+    try:
+        wanted = json.loads(text)
+    except ValueError:
+        wanted = None
+    if not isinstance(wanted, dict):
+        raise typer.BadParameter("not a JSON object", param_hint="--filter")
+    return wanted
 
 
 def _short(vector: list[float]) -> str:

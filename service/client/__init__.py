@@ -230,12 +230,17 @@ class Client:
         exclude_self: bool = True,
         exclude_connected: bool = False,
         exclude_ids: Sequence[NodeId] = (),
+        filter: dict[str, Any] | None = None,
         exact: bool = False,
         effort: int | None = None,
     ) -> Answers:
-        """Nearest nodes of each query (``{"id": …}``, ``{"vector": […]}`` or ``{"ids": [{"id": …, "weight": …}]}``)."""
+        """Nearest nodes of each query (``{"id": …}``, ``{"vector": […]}`` or ``{"ids": [{"id": …, "weight": …}]}``).
+
+        ``filter`` lets in by attributes: ``{"must": [{"key": "year", "range": {"gte": 2020}}]}``, and so on.
+        """
         shared = {
             "k": k,
+            "filter": filter,
             "exclude": {"self": exclude_self, "connected": exclude_connected, "ids": list(exclude_ids)},
             "search": {"exact": exact, "effort": effort},
         }

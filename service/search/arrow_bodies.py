@@ -33,9 +33,13 @@ def read_body(body: bytes, names: tuple[str, ...]) -> ArrowBody:
     """
     try:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(body))
-        schema = pa.ipc.read_schema(messages.read_next_message())
+        first = messages.read_next_message()
+        # pyarrow reads any message as a schema, and crashes on another kind (26.0.1).
+        schema = pa.ipc.read_schema(first) if first.type == "schema" else None
     except (pa.ArrowException, OSError, StopIteration) as error:
         raise ValueError(_NO_STREAM) from error
+    if schema is None:
+        raise ValueError(_NO_STREAM)
     if len(schema) != 1 or schema.names[0] not in names:
         raise ValueError(f"the stream has to have one column, named {' or '.join(names)}")
     kind = _vector_type(schema.types[0]) if schema.names[0] == "vector" else _id_type(schema.types[0])

@@ -27,12 +27,13 @@ from service.search.neighbors import Space
 from service.search.sorted_rows import contains
 
 if TYPE_CHECKING:
+    from service.search.filters import Filters
     from service.search.new_nodes import NewNodeEncoder
     from service.store import Store
 
-__all__ = ["EMBEDDING_SET", "EmbeddingSet", "EmbeddingSets", "open_vectors"]
+__all__ = ["EMBEDDING_SET", "PROJECTION", "EmbeddingSet", "EmbeddingSets", "open_vectors"]
 
-EMBEDDING_SET = "embedding_set"
+EMBEDDING_SET, PROJECTION = "embedding_set", "projection"
 
 
 def open_vectors(path: Path, manifest: dict[str, Any]) -> npt.NDArray[Any]:
@@ -69,6 +70,7 @@ class EmbeddingSet:
         self._space: Space | None = None
         self._topology: Topology | None = None
         self._new_nodes: NewNodeEncoder | None = None
+        self._filters: Filters | None = None
 
     @property
     def nodes(self) -> int:
@@ -130,6 +132,19 @@ class EmbeddingSet:
                 self._new_nodes = NewNodeEncoder(self.path / "model", self._open_bundle())
             return self._new_nodes
 
+    def filters(self) -> Filters:
+        """What tells which nodes a filter lets through; errors as ``neighbors_of``."""
+        from service.search.filters import Filters
+
+        with self._lock:
+            if self._filters is None:
+                self._filters = Filters(self._open_bundle())
+            return self._filters
+
+    def graph(self) -> Bundle:
+        """The graph; errors as ``neighbors_of``."""
+        return self._open_bundle()
+
     def _open_space(self) -> Space:
         kind, index = None, None
         if (self.path / "index").exists():
@@ -155,7 +170,7 @@ class EmbeddingSet:
                 "the graph has changed since the embedding set was trained",
                 given=f"content {bundle.content_hash}",
                 expected=f"content {trained_on}",
-                remedy="train again, or leave out what asks for connected nodes",
+                remedy="train again, or leave out what asks the graph: exclude.connected, filter",
                 where=str(self._bundle),
             )
         return bundle

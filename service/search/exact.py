@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array
+from service.search.sorted_rows import contains
 
-__all__ = ["Ranking", "cosines", "inverse_norms", "pair_cosines", "rank", "rank_each", "scan", "unit"]
+__all__ = ["Ranking", "cosines", "inverse_norms", "pair_cosines", "rank", "rank_each", "scan", "scan_rows", "unit"]
 
 FloatArray = npt.NDArray[Any]
 
@@ -139,6 +140,25 @@ def scan(
     return best
 
 
+def scan_rows(
+    vectors: FloatArray, rows: Int64Array, queries: Float64Array, k: int, excluded: Sequence[Int64Array]
+) -> list[Ranking]:
+    """``scan`` of the ascending ``rows`` alone; no other vector is read."""
+    best = [_NOTHING] * len(queries)
+    queries_QD = queries.astype(np.float32)
+    for span in _blocks(vectors, len(rows)):
+        part = rows[span]
+        block = vectors[part]
+        scores_QB = queries_QD @ block.astype(np.float32, copy=False).T
+        scores_QB *= inverse_norms(block)
+        for query, scores in enumerate(scores_QB):
+            scores[contains(excluded[query], part)] = -np.inf
+            candidates = part[scores >= _floor(scores, best[query], k)]
+            if len(candidates):
+                best[query] = _merge(best[query], rank(vectors, candidates, queries[query], k), k)
+    return best
+
+
 def _floor(scores: Float32Array, best: Ranking, k: int) -> float:
     """The float32 score below which a row of this block cannot be among the best ``k``."""
     lowest = float(np.finfo(np.float32).min)
@@ -158,6 +178,8 @@ def _best(rows: Int64Array, scores: Float64Array, k: int) -> Ranking:
     return Ranking(rows[order], scores[order])
 
 
-def _blocks(vectors: FloatArray) -> list[slice]:
+def _blocks(vectors: FloatArray, count: int | None = None) -> list[slice]:
+    """Spans of ``count`` rows (default: all) that are a block each."""
+    count = len(vectors) if count is None else count
     rows = max(1, BLOCK_BYTES // (4 * vectors.shape[1]))
-    return [slice(start, min(start + rows, len(vectors))) for start in range(0, len(vectors), rows)]
+    return [slice(start, min(start + rows, count)) for start in range(0, count, rows)]

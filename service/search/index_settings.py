@@ -8,14 +8,28 @@ from pydantic import Field
 
 from preprocessing.settings import Settings
 
-__all__ = ["MAX_EFFORT", "IndexKind", "IndexSettings"]
+__all__ = ["MAX_EFFORT", "MAX_POINTS", "IndexKind", "IndexSettings", "ProjectionSettings"]
 
 IndexKind = Literal["exact", "hnsw", "ivf"]
 MAX_EFFORT = 65_536
+MAX_POINTS = 200_000
+
+
+class ProjectionSettings(Settings):
+    """The 2-D map of an embedding set."""
+
+    method: Literal["auto", "tsne", "umap", "pca", "none"] = Field(
+        "auto", description="`auto`: t-SNE up to 5,000 points, UMAP up to 20,000, PCA above; `none`: no map."
+    )
+    points: int = Field(MAX_POINTS, ge=1, le=MAX_POINTS, description="Most points of the map; of more nodes, a sample.")
+    neighbors: int = Field(
+        15, ge=2, le=200, description="Neighbours that a point is kept close to; t-SNE's perplexity."
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="Of the sample, and of t-SNE and UMAP.")
 
 
 class IndexSettings(Settings):
-    """Which nearest-neighbour index an embedding set gets, and how its recall is measured."""
+    """Which nearest-neighbour index an embedding set gets, how its recall is measured, and which map is drawn of it."""
 
     kind: Literal["auto", "exact", "hnsw", "ivf"] = Field(
         "auto", description="`auto`: exact up to 200,000 nodes, HNSW up to 20,000,000, IVF above."
@@ -31,3 +45,4 @@ class IndexSettings(Settings):
     recall_queries: int = Field(500, ge=1, le=10_000, description="Nodes whose neighbours are checked for recall@10.")
     seed: int = Field(0, ge=0, lt=2**31, description="Of the sample of nodes.")
     threads: int | None = Field(None, ge=1, le=1024, description="Default: every core.")
+    projection: ProjectionSettings = ProjectionSettings()

@@ -1,7 +1,7 @@
-"""The index stage: build the nearest-neighbour index of an embedding set and measure its recall.
+"""The index stage: build the nearest-neighbour index of an embedding set, measure its recall, and draw its map.
 
 ``python -m service.search.indexing index SPEC.json`` with ``{"embeddings": PATH, "settings": IndexSettings}`` writes
-``PATH/index``, an artefact of kind ``knn_index``, in place of one of other settings.
+``PATH/index``, an artefact of kind ``knn_index``, and then ``PATH/projection``, each in place of one of other settings.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.artifact import build, fingerprint, read_manifest
-from preprocessing.errors import ArtifactError, InputError, UsageError
+from preprocessing.artifact import build, fingerprint, finished, read_manifest
+from preprocessing.errors import InputError, Interrupted, UsageError
 from preprocessing.stage import Emitter, run_stage
 from service.search.embedding_set import EMBEDDING_SET, open_vectors
 from service.search.exact import inverse_norms
 from service.search.index_settings import IndexSettings
 from service.search.knn_index import DEFAULT_EFFORT, KNN_INDEX, choose_kind, make_index
 from service.search.neighbors import Space, nearest
+from service.search.projecting import make_projection
 from service.search.recall import measured_recall
 
 __all__ = ["build_index", "index"]
@@ -30,7 +31,7 @@ RECALL_AT = 10
 
 
 def index(spec: dict[str, Any], emit: Emitter) -> dict[str, Any]:
-    """Run the stage; its summary is the index manifest without its list of files."""
+    """Run the stage; its summary is the index manifest without its list of files, with that of the ``projection``."""
     unknown = set(spec) - {"embeddings", "settings"}
     if unknown or "embeddings" not in spec:
         raise UsageError("the index stage does not know this spec", given=sorted(spec), expected="embeddings, settings")
@@ -43,21 +44,28 @@ def build_index(path: Path, settings: IndexSettings, emit: Emitter) -> dict[str,
     ``ArtifactError`` when ``path`` holds no whole embedding set, ``InputError`` for a value that is not finite.
     """
     manifest = read_manifest(path, EMBEDDING_SET)
-    identity = fingerprint(settings.model_dump(), manifest["content_hash"])
-    summary = _existing(path / "index", identity)
+    content = manifest["content_hash"]
+    identity = fingerprint(_of_the_index(settings), content)
+    summary = finished(path / "index", KNN_INDEX, identity)
+    vectors = open_vectors(path, manifest)
     if summary is None:
         with build(path / "index", KNN_INDEX, identity) as making:
-            vectors = open_vectors(path, manifest)
             summary = making.publish(_build(vectors, settings, making.path, emit), replace=True)
-    return {name: value for name, value in summary.items() if name != "files"}
-
-
-def _existing(target: Path, identity: str) -> dict[str, Any] | None:
+    projection: dict[str, Any] | None
     try:
-        manifest = read_manifest(target, KNN_INDEX)
-    except ArtifactError:
-        return None
-    return manifest if manifest["fingerprint"] == identity else None
+        projection = make_projection(path, vectors, content, settings.projection, emit)
+    except Interrupted:
+        raise
+    except Exception as error:
+        # The index is whole and searches need no map; the next run of the stage tries again.
+        emit.warning("projection_failed", f"the map could not be drawn: {error}")
+        projection = {"error": str(error) or type(error).__name__}
+    return {name: value for name, value in summary.items() if name != "files"} | {"projection": projection}
+
+
+def _of_the_index(settings: IndexSettings) -> dict[str, Any]:
+    """Without those of the map, which leave the index as it is."""
+    return settings.model_dump(exclude={"projection"})
 
 
 def _build(vectors: npt.NDArray[Any], settings: IndexSettings, directory: Path, emit: Emitter) -> dict[str, Any]:
@@ -74,7 +82,7 @@ def _build(vectors: npt.NDArray[Any], settings: IndexSettings, directory: Path, 
         "index": kind,
         "metric": "cosine",
         "counts": {"nodes": nodes, "dim": dim},
-        "settings": settings.model_dump(),
+        "settings": _of_the_index(settings),
         "effort": DEFAULT_EFFORT[kind] if settings.effort is None else settings.effort,
         "build_seconds": round(seconds, 3),
         "recall": _recall(Space(vectors, kind, knn), settings, emit),

@@ -19,6 +19,7 @@ from preprocessing.errors import ArtifactError, InputError
 from service.schemas import RequestPart
 from service.search.embedding_set import EmbeddingSet
 from service.search.exact import pair_cosines, unit
+from service.search.filter_schemas import Filter
 from service.search.index_settings import MAX_EFFORT
 from service.search.neighbors import Neighbors, nearest
 from service.search.sorted_rows import contains
@@ -63,7 +64,10 @@ class Search(RequestPart):
 
     exact: bool = Field(False, description="Scan every vector, whatever index there is.")
     effort: int | None = Field(
-        None, ge=1, le=MAX_EFFORT, description="HNSW: candidates kept; IVF: cells visited; default: the index's own."
+        None,
+        ge=1,
+        le=MAX_EFFORT,
+        description="HNSW: candidates kept; IVF: cells visited, more under a filter; default: the index's own.",
     )
 
 
@@ -95,12 +99,18 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 def find_neighbors(
-    embeddings: EmbeddingSet, queries: Sequence[NeighborQuery] | pa.Array, k: int, exclude: Exclude, search: Search
+    embeddings: EmbeddingSet,
+    queries: Sequence[NeighborQuery] | pa.Array,
+    k: int,
+    exclude: Exclude,
+    search: Search,
+    wanted: Filter | None = None,
 ) -> list[QueryAnswer]:
     """The ``k`` nearest nodes of every query; an Arrow column is one of ids, or of vectors (a fixed-size list).
 
-    ``InputError`` with a pointer for an unknown id, a vector of another length, a query without direction, or
-    ``exclude.connected`` for a bare vector; ``ArtifactError`` when ``exclude.connected`` needs a graph that is gone.
+    ``wanted`` lets only some nodes into the answers. ``InputError`` with a pointer for an unknown id, a vector of
+    another length, a query without direction, ``exclude.connected`` for a bare vector, or a filter that the graph's
+    attributes cannot answer; ``ArtifactError`` when ``exclude.connected`` or a filter needs a graph that is gone.
     """
     resolved = _resolve_column(embeddings, queries) if isinstance(queries, pa.Array) else _resolve(embeddings, queries)
     if exclude.connected:
@@ -112,7 +122,15 @@ def find_neighbors(
         _union(named, rows if exclude.self_ else _NO_ROWS, edges if exclude.connected else None)
         for rows, edges in zip(resolved.rows, adjacent, strict=True)
     ]
-    found = nearest(embeddings.space(), resolved.directions, k, excluded, exact=search.exact, effort=search.effort)
+    found = nearest(
+        embeddings.space(),
+        resolved.directions,
+        k,
+        excluded,
+        among=None if wanted is None else embeddings.filters().matches(wanted),
+        exact=search.exact,
+        effort=search.effort,
+    )
     return [
         QueryAnswer(neighbors, None if edges is None else contains(edges, neighbors.rows))
         for neighbors, edges in zip(found, adjacent, strict=True)

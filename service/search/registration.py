@@ -12,7 +12,7 @@ from preprocessing.artifact import fingerprint, hash_file, read_manifest
 from preprocessing.bundle import BUNDLE
 from preprocessing.errors import ArtifactError, InputError
 from service.errors import ConflictError
-from service.search.embedding_set import EMBEDDING_SET, EmbeddingSet
+from service.search.embedding_set import EMBEDDING_SET, PROJECTION, EmbeddingSet
 from service.search.knn_index import KNN_INDEX
 
 __all__ = ["checked_set"]
@@ -85,20 +85,26 @@ def _report(path: Path) -> dict[str, Any] | None:
 
 
 def _index(path: Path, content_hash: str) -> dict[str, Any] | None:
-    """The summary of the set's index, if it has one; an index of other vectors would answer wrongly."""
-    if not (path / "index").exists():
+    """The summary of the set's index, if it has one, with that of its map."""
+    index = _part(path / "index", KNN_INDEX, content_hash)
+    return None if index is None else index | {"projection": _part(path / PROJECTION, PROJECTION, content_hash)}
+
+
+def _part(folder: Path, kind: str, content_hash: str) -> dict[str, Any] | None:
+    """The summary of what the index stage made in ``folder``, if it did; of other vectors it would answer wrongly."""
+    if not folder.exists():
         return None
     try:
-        manifest = read_manifest(path / "index", KNN_INDEX)
-        _check_files(path / "index", manifest["files"])
+        manifest = read_manifest(folder, kind)
+        _check_files(folder, manifest["files"])
         of_these_vectors = manifest["fingerprint"] == fingerprint(manifest["settings"], content_hash)
     except (ArtifactError, KeyError) as error:
-        raise _unreadable("index", "rgrl index") from error
+        raise _unreadable(folder.name, "rgrl index") from error
     if not of_these_vectors:
         raise InputError(
-            "the index in the set is of other vectors",
-            expected="an index of this set",
-            remedy="rgrl index it again, or remove the folder index",
+            f"the {folder.name} in the set is of other vectors",
+            expected="one of this set",
+            remedy=f"rgrl index it again, or remove the folder {folder.name}",
             pointer="/path",
         )
     return {name: value for name, value in manifest.items() if name != "files"}

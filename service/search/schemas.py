@@ -12,6 +12,7 @@ from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_valida
 
 from service.schemas import Answer, Name, Request
 from service.search.arrow_bodies import read_body
+from service.search.filter_schemas import Filter
 from service.search.neighbors import Strategy
 from service.search.queries import Exclude, NeighborQuery, NodeId, Search
 
@@ -41,7 +42,8 @@ class EmbeddingIn(Request):
 
 
 class EmbeddingOut(Answer):
-    """An embedding set; ``report`` is what evaluate found, ``index`` the kind of index and its measured recall.
+    """An embedding set; ``report`` is what evaluate found, ``index`` the kind of index and its measured recall,
+    with the ``projection`` that was made (its method and how many points; null where none was wanted).
 
     ``job`` is null for a set that was made on the command line and registered.
     """
@@ -110,11 +112,12 @@ class LookupOut(Answer):
 
 
 class NeighborsIn(Request):
-    """Nearest-neighbour queries that share ``k``, exclusions and effort."""
+    """Nearest-neighbour queries that share ``k``, exclusions, filter and effort."""
 
     queries: list[NeighborQuery] = Field(min_length=1)
     k: int = Field(10, ge=1)
     exclude: Exclude = Exclude()
+    filter: Filter | None = Field(None, description="Which nodes may be in the answers, by their attributes.")
     search: Search = Search()
     _column: pa.Array | None = PrivateAttr(None)
 
@@ -159,7 +162,12 @@ class QueryOut(Answer):
     results: list[Neighbor]
     returned: int
     exact: bool
-    strategy: Strategy
+    strategy: Strategy = Field(
+        description="`exact`: a scan, asked for or by choice of index; `exact_no_index`: there is no index yet; "
+        "`exact_fallback`: the index would have, or had, returned too few; `exact_filtered`: few nodes match the "
+        "filter, and those alone were scanned; `hnsw`, `ivf`: the index; `hnsw_filtered`, `ivf_filtered`: the index, "
+        "and what it found that matches."
+    )
     complete: bool
 
 

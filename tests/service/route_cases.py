@@ -252,6 +252,7 @@ CASES: dict[str, Case] = {
                         "queries": [{"vector": [1.0, 0.5, 0.0, -2.0]}, {"ids": [{"id": "1", "weight": 0.5}]}],
                         "k": 3,
                         "exclude": {"self": True},
+                        "filter": {"must": [{"key": "degree", "range": {"gte": 1}}]},
                         "search": {"exact": True, "effort": 10},
                     },
                 ),
@@ -267,6 +268,11 @@ CASES: dict[str, Case] = {
             (Ask(f"{_E}/neighbors", {"queries": [{"id": 1}] * 3}), 422, "limit_exceeded"),
             (Ask(f"{_E}/neighbors", {"queries": [{"id": "none"}]}), 422, "input_invalid"),
             (Ask(f"{_E}/neighbors", {"queries": [{"vector": [1.0]}]}), 422, "input_invalid"),
+            (
+                Ask(f"{_E}/neighbors", {"queries": [{"id": 1}], "filter": {"must": [{"key": "x", "is_null": True}]}}),
+                422,
+                "input_invalid",
+            ),
             (
                 Ask(
                     "/v1/embeddings/<unindexed>/neighbors", {"queries": [{"id": "n1"}], "exclude": {"connected": True}}

@@ -85,8 +85,30 @@ def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embed
     code, out, _ = remote("neighbors", embedding, 3, 4, "-k", 2, "--json")
     answers = json.loads(out)
     assert (code, [answer["returned"] for answer in answers]) == (0, [2, 2])
+    for text in ("{", "[]"):
+        code, _, err = remote("neighbors", embedding, 3, "--filter", text)
+        assert (code, "not a JSON object" in err) == (2, True), err
     code, out, _ = remote("neighbors", embedding, 3, "-k", 2)
     assert (code, answers[0]["results"][0]["id"] in out, "exact_no_index" in out) == (0, True, True)
+
+
+def test_neighbors_that_pass_a_filter(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
+    data = server.settings.data_roots[0]
+    content = write_bundle(data / "linked", 6, [(0, 1), (2, 3)])
+    path = write_set(data / "linked set", np.eye(6, dtype=np.float32), content=content)
+    store = Store(server.settings)
+    try:
+        ref = add_set(store, path, data / "linked")
+    finally:
+        store.close()
+    wanted = json.dumps({"must": [{"key": "degree", "match": {"value": 1}}]})
+    code, out, err = remote("neighbors", ref, 0, "--filter", wanted, "--json")
+    assert code == 0, err
+    [answer] = json.loads(out)
+    assert ([found["id"] for found in answer["results"]], answer["complete"]) == (["1", "2", "3"], False)
+    wanted = json.dumps({"must": [{"key": "age", "match": {"value": 1}}]})
+    code, _, err = remote("neighbors", ref, 0, "--filter", wanted)
+    assert (code, "no attribute of this name" in err, "degree" in err) == (3, True, True), err
 
 
 def test_submit_names_the_columns_of_tables(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:

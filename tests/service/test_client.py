@@ -88,6 +88,9 @@ def test_a_set_of_the_command_line_is_registered(
     assert (made.name, made.graph, made.job) == ("mine", graph_id, None)
     assert client.register_embedding("set", graph_id).id == made.id
     assert np.array_equal(client.lookup(made.id, [5]).vectors[0], vectors[5])
+    wanted = {"must": [{"key": "degree", "range": {"gte": 1}}]}
+    answers = client.neighbors(made.id, [{"id": 0}, {"id": 5}], filter=wanted)
+    assert [{found.id for found in answer.results} for answer in answers] == [{"1"}, {"0", "1"}]
 
 
 def test_the_same_key_submits_once(client: Client, server: Server) -> None:

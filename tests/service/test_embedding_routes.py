@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,7 +19,6 @@ from preprocessing.stage import Emitter
 from service.api.app import create_app
 from service.search.index_settings import IndexSettings
 from service.search.indexing import build_index
-from service.search.turns import Turns
 
 ARROW = "application/vnd.apache.arrow.stream"
 NODES, DIM = 60, 6
@@ -123,7 +123,7 @@ def test_base64_is_little_endian_float32(client: TestClient, numbered: str, vect
 def test_arrow_holds_the_same_and_more_ids(
     client: TestClient, numbered: str, vectors: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.api.routes.embeddings.ARROW_BATCH", 7)
+    monkeypatch.setattr("service.api.serving.ARROW_BATCH", 7)
     ids = [*range(20), "nobody", *range(20, 40)]
     response = client.post(f"/v1/embeddings/{numbered}/lookup", json={"ids": ids}, headers={"Accept": ARROW})
     assert response.headers["content-type"] == ARROW
@@ -365,15 +365,17 @@ def test_every_id_can_stand_in_a_path(client: TestClient, named: str) -> None:
 def test_searches_beyond_the_places_are_told_to_come_again(
     client: TestClient, numbered: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns = Turns(at_once=1, wait_s=0.01)
-    monkeypatch.setattr(client.app.state, "searches", turns)
-    body = {"queries": [{"id": 1}], "k": 2}
-    with turns.turn():
+    turns, body = client.app.state.searches, {"queries": [{"id": 1}], "k": 2}
+    monkeypatch.setattr(turns, "_wait_s", 0.01)
+    with ExitStack() as stack:
+        for _ in range(client.app.state.settings.max_searches):
+            stack.enter_context(turns.turn())
         answer = client.post(f"/v1/embeddings/{numbered}/neighbors", json=body)
         assert problem(answer, 429)["retryable"] is True
         assert "max_searches" in answer.json()["detail"]
         assert int(answer.headers["retry-after"]) > 0
     assert client.post(f"/v1/embeddings/{numbered}/neighbors", json=body).status_code == 200
     # A search that fails gives its place back.
-    assert client.post(f"/v1/embeddings/{numbered}/neighbors", json={"queries": [{"id": 999}]}).status_code == 422
+    for _ in range(client.app.state.settings.max_searches):
+        assert client.post(f"/v1/embeddings/{numbered}/neighbors", json={"queries": [{"id": 999}]}).status_code == 422
     assert client.post(f"/v1/embeddings/{numbered}/neighbors", json=body).status_code == 200

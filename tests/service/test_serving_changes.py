@@ -215,6 +215,58 @@ def test_the_direct_answer_lets_in_whom_the_keys_let_in(client: TestClient, tmp_
     assert status(f"Bearer {token}") == 401
 
 
+def test_what_is_held_and_what_is_not_is_answered_alike(client: TestClient, tmp_path: Path) -> None:
+    """The routes give the first answer, the direct way those after it: to good requests and to bad ones."""
+    one = constant_set(client, tmp_path, "one", 1.0)
+    arrow = {"Accept": "application/vnd.apache.arrow.stream"}
+    cases: list[tuple[str, bytes, dict[str, str]]] = [
+        ("lookup", b'{"ids": [1, "2", "x"]}', {}),
+        ("lookup", b'{"ids": [1, "2", "x"], "encoding": "base64"}', {}),
+        ("lookup", b'{"ids": [1, 2]}', arrow),
+        ("lookup", b'{"ids": []}', {}),
+        ("lookup", b'{"ids": [1]', {}),
+        ("lookup", b'{"ids": ["\\ud800"]}', {}),
+        ("neighbors", b'{"queries": [{"id": 1}], "k": 3}', {}),
+        ("neighbors", b'{"queries": [{"id": 1}], "k": 3}', arrow),
+        ("neighbors", b'{"queries": [{"id": 1}], "k": 30000}', {}),
+        ("neighbors", b'{"queries": [{"vector": [NaN, 1, 1, 1]}]}', {}),
+        ("neighbors", b'{"queries": [{"id": "nobody"}]}', {}),
+        ("neighbors", b'{"queries": [{"id": 1}], "exclude": {"connected": true}}', {}),
+        ("neighbors", b"", {}),
+    ]
+    statuses = []
+    for verb, body, headers in cases:
+        answers = []
+        for _ in range(2):
+            client.app.state.embeddings.forget(one)  # type: ignore[attr-defined]
+            assert not held(client, one)
+            for _ in range(2):
+                sent = {"Content-Type": "application/json", "X-Request-ID": "same", **headers}
+                answer = client.post(f"/v1/embeddings/{one}/{verb}", content=body, headers=sent)
+                answers.append((answer.status_code, answer.headers, answer.content))
+                client.get(f"/v1/embeddings/{one}/vectors/1")
+                assert held(client, one)
+        assert all(answer == answers[0] for answer in answers), (verb, body, answers)
+        statuses.append(answers[0][0])
+    assert statuses == [200] * 3 + [422] * 3 + [200] * 2 + [422] * 3 + [409, 422]
+
+
+def test_a_body_that_comes_in_pieces_or_not_at_all(client: TestClient, tmp_path: Path) -> None:
+    one = constant_set(client, tmp_path, "one", 1.0)
+    first_number(client, one)
+    url, body = f"/v1/embeddings/{one}/lookup", b'{"ids": [1, 2]}'
+    whole = client.post(url, content=body, headers={"Content-Type": "application/json"})
+
+    def pieces() -> Iterator[bytes]:
+        for start in range(0, len(body), 4):
+            yield body[start : start + 4]
+
+    lengths = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    for headers in ({"Content-Type": "application/json"}, lengths):
+        answer = client.post(url, content=pieces(), headers=headers)
+        assert (answer.status_code, answer.content) == (200, whole.content)
+
+
 def test_the_direct_answer_is_counted_as_its_route(client: TestClient, tmp_path: Path) -> None:
     one = constant_set(client, tmp_path, "one", 1.0)
 

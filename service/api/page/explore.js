@@ -14,8 +14,11 @@ const HOW = {
   exact: "exact search",
   exact_no_index: "exact search, the set has no index yet",
   exact_fallback: "exact search, the index could not return enough",
+  exact_filtered: "exact search of the nodes that match",
   hnsw: "HNSW index",
+  hnsw_filtered: "HNSW index, and the filter",
   ivf: "IVF index",
+  ivf_filtered: "IVF index, and the filter",
 };
 
 // Fill the choice of sets, keeping what is chosen.

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Header, Response
 
 from preprocessing.array_types import Float32Array
 from service.api.dependencies import SettingsDep, TurnDep
-from service.api.routes.embeddings import ARROW_STREAM, SetsDep
+from service.api.routes.embeddings import SetsDep
+from service.api.serving import ARROW_STREAM
 from service.errors import LimitError
 from service.search.new_node_schemas import EmbedIn, EmbedOut, NewVector
 
