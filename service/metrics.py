@@ -36,6 +36,7 @@ class Metrics:
         # Looking labels up costs more than counting; methods, templates and statuses are few.
         self._held: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._jobs = Gauge("rgrl_jobs", "Jobs by status.", ["status"], registry=registry)
+        self._cluster = Gauge("rgrl_cluster_up", "Whether the Ray cluster answers; NaN without one.", registry=registry)
         self._queue_seconds = Histogram(
             "rgrl_job_queue_seconds", "Wait before the first start.", ["kind"], buckets=_HOURS, registry=registry
         )
@@ -110,8 +111,11 @@ class Metrics:
             self._searches.labels(strategy).inc()
         self._search_seconds.observe(seconds)
 
-    def exposition(self, jobs: dict[JobStatus, int]) -> bytes:
-        """The text that Prometheus scrapes, with the present number of jobs by status."""
+    def exposition(self, jobs: dict[JobStatus, int], cluster: bool | None) -> bytes:
+        """The text that Prometheus scrapes, with the present number of jobs by status, and whether the cluster that
+        they run on answers (None: there is none).
+        """
+        self._cluster.set(float("nan") if cluster is None else cluster)
         for status in _STATUSES:
             self._jobs.labels(status).set(jobs.get(status, 0))
         return generate_latest(self.registry)

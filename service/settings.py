@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 __all__ = ["ServiceSettings"]
+
+
+def _jobs_api() -> str | None:
+    """``RAY_ADDRESS`` where it is a dashboard's URL; an address of another form is for the stages' own Ray."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    return address if urlsplit(address).scheme in {"http", "https"} else None
 
 
 class ServiceSettings(BaseSettings):
@@ -30,6 +36,19 @@ class ServiceSettings(BaseSettings):
     )
     database_url: str | None = Field(None, description="Default: SQLite in the home.")
     log_level: str = "info"
+
+    ray_address: str | None = Field(
+        default_factory=_jobs_api,
+        description="URL of a Ray cluster's dashboard: jobs run there, and home is on storage that its machines mount "
+        "under the same path. Default: RAY_ADDRESS if that is a URL, else jobs are processes of this machine.",
+    )
+    ray_auth_token: SecretStr | None = Field(
+        default_factory=lambda: SecretStr(token) if (token := os.environ.get("RAY_AUTH_TOKEN")) else None,
+        description="The cluster's token, if it asks for one; default: RAY_AUTH_TOKEN.",
+    )
+    ray_python: str = Field(
+        "python", min_length=1, description="Python of the cluster's machines, with rgrl installed."
+    )
 
     max_running: int = Field(16, ge=1, description="Jobs at a time, if there are cores, GPUs and memory for them.")
     max_cores: int | None = Field(None, ge=1, description="Cores for all jobs together; default: the machine's.")
@@ -90,6 +109,13 @@ class ServiceSettings(BaseSettings):
         for uri in value:
             if urlsplit(uri).scheme in ("", "file") or not urlsplit(uri).netloc:
                 raise ValueError(f"{uri!r} is no URI such as s3://bucket/graphs; folders belong into data_roots")
+        return value
+
+    @field_validator("ray_address")
+    @classmethod
+    def _of_a_dashboard(cls, value: str | None) -> str | None:
+        if value is not None and (urlsplit(value).scheme not in {"http", "https"} or not urlsplit(value).hostname):
+            raise ValueError("expected the URL of the cluster's dashboard, as http://127.0.0.1:8265")
         return value
 
     @field_validator("home")

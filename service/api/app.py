@@ -29,7 +29,11 @@ from service.api.routes import (
 )
 from service.api.serving import Serving
 from service.errors import Problem, install_error_handlers
+from service.jobs.executor import Executor
+from service.jobs.local_processes import LocalProcesses
 from service.jobs.plan import Planner, plan_job
+from service.jobs.ray_api import RayApi
+from service.jobs.ray_jobs import RayJobs
 from service.jobs.scheduler import Scheduler
 from service.metrics import Metrics
 from service.search.embedding_set import EmbeddingSets
@@ -57,6 +61,14 @@ class _App(FastAPI):
         return document
 
 
+def _executor(settings: ServiceSettings) -> Executor:
+    """Where jobs run."""
+    if settings.ray_address is None:
+        return LocalProcesses(settings)
+    token = settings.ray_auth_token
+    return RayJobs(settings, RayApi(settings.ray_address, None if token is None else token.get_secret_value()))
+
+
 def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAPI:
     """A server of ``settings.home``: API, scheduler and page. ``plan`` turns jobs into the commands that do them.
 
@@ -65,7 +77,7 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     store = Store(settings)
     check_exposure(settings, store)
     metrics = Metrics()
-    scheduler = Scheduler(store, settings, plan, metrics)
+    scheduler = Scheduler(store, settings, plan, metrics, _executor(settings))
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

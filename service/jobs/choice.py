@@ -41,6 +41,10 @@ def choose(active: Sequence[Job], have: Capacity, max_running: int, disk: Callab
             continue
         need = given(job, have)
         beyond = _lack(need, have.cores, have.gpus, have.memory_bytes)
+        if beyond is not None and have.cluster:
+            # Machines come back. It was refused at submit if they were never there.
+            choice.waiting.append((job, {"code": beyond[0], "detail": f"the cluster has too little: {beyond[1]}"}))
+            continue
         if beyond is not None:
             choice.impossible.append((job, beyond[1]))
             continue

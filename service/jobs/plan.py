@@ -64,7 +64,7 @@ def plan_job(job: Job, store: Store, settings: ServiceSettings) -> list[StagePla
             stage,
             stage_command(stage),
             _paths(stage, job, graph, store, settings)
-            | ({"settings": _with_threads(stage, job)} if stage in job.spec else {}),
+            | ({"settings": _with_threads(stage, job, settings.ray_address is not None)} if stage in job.spec else {}),
         )
         for stage in stages
     ]
@@ -103,11 +103,14 @@ def _previous(job: Job, store: Store) -> dict[str, Any]:
     return {"previous": {"bundle": store.graph(previous["graph"]).bundle, "tolerance": previous["tolerance"]}}
 
 
-def _with_threads(stage: str, job: Job) -> dict[str, Any]:
+def _with_threads(stage: str, job: Job, on_cluster: bool) -> dict[str, Any]:
     """A stage's settings; where a job has fewer cores than the machine and they leave the threads open, as many as it
-    has. What computes with OpenMP is told by the environment.
+    has. What computes with OpenMP is told by the environment. Ray workers on a cluster have a core each, which fits.
     """
     settings: dict[str, Any] = job.spec[stage]
+    if on_cluster and settings.get("threads", 0) is None:
+        cores = 1 if settings.get("num_workers") or job.resources is None else job.resources["cores"]
+        return settings | {"threads": cores}
     cores = machine().cores if job.resources is None else job.resources["cores"]
     if cores >= machine().cores or settings.get("threads", 0) is not None:
         return settings

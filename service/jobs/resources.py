@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from preprocessing.errors import ResourceError
 from service.jobs.estimate import Estimate
@@ -13,16 +15,42 @@ from service.jobs.schemas import JobRequest, PipelineJob, TrainJob
 from service.machine import machine
 from service.settings import ServiceSettings
 
-__all__ = ["Capacity", "Resources", "capacity", "check_resources", "free_bytes", "needed", "too_little_disk"]
+__all__ = [
+    "Capacity",
+    "Resources",
+    "Room",
+    "capacity",
+    "check_resources",
+    "default_cores",
+    "free_bytes",
+    "needed",
+    "ray_workers",
+    "too_little_disk",
+]
+
+
+@dataclass(frozen=True)
+class Room:
+    """What one machine of a cluster has."""
+
+    cores: int
+    gpus: int
+    memory_bytes: int
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """Cores, GPUs by the names that CUDA_VISIBLE_DEVICES gives them, and bytes of memory, for all jobs together."""
+    """Cores, GPUs by the names that CUDA_VISIBLE_DEVICES gives them, and bytes of memory, for all jobs together.
+
+    Of a cluster also its machines, if any are up, and whether it ``grows`` when more is asked for.
+    """
 
     cores: int
     devices: tuple[str, ...]
     memory_bytes: int
+    machines: tuple[Room, ...] = ()
+    cluster: bool = False
+    grows: bool = False
 
     @property
     def gpus(self) -> int:
@@ -55,19 +83,32 @@ def capacity(settings: ServiceSettings) -> Capacity:
 
 def needed(request: JobRequest, figures: Estimate, have: Capacity) -> Resources:
     """What the request asks for; else every core, a GPU for every worker that trains on one, and the estimate."""
-    asked = request.resources
-    cores, gpus = asked.cores or have.cores, 0
+    asked, gpus = request.resources, 0
     if isinstance(request, TrainJob | PipelineJob):
         run = request.train.run
         workers = max(run.num_workers, 1)
         gpus = {"cpu": 0, "cuda": workers, "auto": min(workers, have.gpus)}[run.device]
+    gpus = gpus if asked.gpus is None else asked.gpus
     return Resources(
-        cores,
-        gpus if asked.gpus is None else asked.gpus,
+        asked.cores or default_cores(request.spec, have, gpus),
+        gpus,
         asked.memory_bytes or figures.memory_bytes or 0,
         figures.home_bytes if asked.disk_bytes is None else asked.disk_bytes,
         figures.bundle_bytes if asked.disk_bytes is None else 0,
     )
+
+
+def ray_workers(spec: Mapping[str, Any]) -> int:
+    """The most Ray workers that a stage of a job of this spec asks for; 0: all is done in the stages' processes."""
+    train = spec.get("train", {}).get("run", {}).get("num_workers", 0)
+    return max(int(train), int(spec.get("preprocess", {}).get("num_workers", 0)))
+
+
+def default_cores(spec: Mapping[str, Any], have: Capacity, gpus: int = 0) -> int:
+    """All there are; of a cluster, for a job without Ray workers, those of one machine, of those with so many GPUs."""
+    if ray_workers(spec) > 0 or not have.machines:
+        return have.cores
+    return max((room.cores for room in have.machines if room.gpus >= gpus), default=have.cores)
 
 
 def check_resources(need: Resources, have: Capacity, home: Path, bundle: Path) -> None:
@@ -80,7 +121,7 @@ def check_resources(need: Resources, have: Capacity, home: Path, bundle: Path) -
         if wanted > there:
             unit = {"cores": "cores", "gpus": "CUDA devices", "memory_bytes": "bytes of memory"}[name]
             raise ResourceError(
-                f"the job needs {wanted} {unit} and this server has {there}",
+                f"the job needs {wanted} {unit} and {'the cluster' if have.cluster else 'this server'} has {there}",
                 remedy=f"ask for less, in its settings or as resources.{name} where the estimate is too high",
                 pointer=f"/resources/{name}",
             )

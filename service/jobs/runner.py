@@ -2,7 +2,8 @@
 
 It runs the stages of ``plan.json`` one after another as processes of their own, passes SIGTERM on to them, and in the
 end writes ``exit.json``. A lock on the job's directory keeps any second runner out; stages whose result is in the event
-file are not run again.
+file are not run again. Where the server cannot see its processes, on a machine of a cluster, it writes a pulse, ends at
+the server's wish as a file, and ends what the job leaves behind.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -21,13 +23,15 @@ from typing import Any
 
 from preprocessing.artifact import write_json
 from preprocessing.errors import InputError, Interrupted, UsageError
-from preprocessing.stage import EVENTS_VARIABLE
+from preprocessing.stage import EVENTS_VARIABLE, PARENT_VARIABLE
 from service.jobs.event_file import completed_stages, read_events
 from service.jobs.log import JobLog, tail
+from service.jobs.remote import Remote
 
-__all__ = ["EVENTS", "EXIT", "LOCK", "PLAN", "main"]
+__all__ = ["EVENTS", "EXIT", "LOCK", "NOT_SHARED", "PLAN", "main", "outcome_of", "read_plan"]
 
 PLAN, EVENTS, EXIT, LOCK = "plan.json", "events.jsonl", "exit.json", "lock"
+NOT_SHARED = 66
 LOG_TAIL_LINES = 20
 LOCKED_OUT = 75
 _CODES = {kind.exit_code: kind.code for kind in (UsageError, InputError, Interrupted)}
@@ -36,20 +40,21 @@ _CODES = {kind.exit_code: kind.code for kind in (UsageError, InputError, Interru
 class _Runner:
     """Runs a plan's stages; ``outcome`` is what ``exit.json`` says."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, plan: dict[str, Any]) -> None:
         self._directory = directory
+        self._plan = plan
         self._events = directory / EVENTS
         self._stage: subprocess.Popen[bytes] | None = None
+        self._told: subprocess.Popen[bytes] | None = None
         self._interrupted = threading.Event()
 
     def outcome(self) -> dict[str, Any]:
         """Run what is left of the plan."""
         signal.signal(signal.SIGTERM, self._interrupt)
-        plan = json.loads((self._directory / PLAN).read_text(encoding="utf-8"))
         _end_line(self._events)
         done = completed_stages(self._events)
-        with JobLog(self._directory, plan["log_bytes"]) as log:
-            for stage in plan["stages"]:
+        with JobLog(self._directory, self._plan["log_bytes"]) as log, self._watching():
+            for stage in self._plan["stages"]:
                 if self._interrupted.is_set():
                     return {"status": "interrupted"}
                 if stage["name"] in done:
@@ -61,6 +66,9 @@ class _Runner:
                     return {"status": "failed", "error": error}
         return {"status": "succeeded"}
 
+    def _watching(self) -> AbstractContextManager[object]:
+        return Remote(self._directory, self._plan["token"]) if self._plan["remote"] else nullcontext()
+
     def _run(self, stage: dict[str, Any], log: JobLog) -> dict[str, Any] | None:
         """Run one stage to its end; what went wrong, or None."""
         name = stage["name"]
@@ -68,9 +76,11 @@ class _Runner:
         write_json(spec, stage["spec"])
         self._announce(name)
         began, kills = self._events.stat().st_size, _oom_kills()
+        # The server's Python need not be where a cluster's machine has it.
+        python = sys.executable if self._plan["remote"] else stage["argv"][0]
         process = subprocess.Popen(
-            [*stage["argv"], str(spec)],
-            env=os.environ | {EVENTS_VARIABLE: str(self._events)},
+            [python, *stage["argv"][1:], str(spec)],
+            env=os.environ | {EVENTS_VARIABLE: str(self._events), PARENT_VARIABLE: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -114,8 +124,9 @@ class _Runner:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """SIGTERM, once, to everything in the stage's group."""
-        if self._stage is not None:
+        """SIGTERM, once, to everything in the stage's group: a second would cut off what it does at the first."""
+        if self._stage is not None and self._stage is not self._told:
+            self._told = self._stage
             try:
                 os.killpg(self._stage.pid, signal.SIGTERM)
             except ProcessLookupError:
@@ -123,15 +134,39 @@ class _Runner:
 
 
 def main(argv: list[str]) -> int:
-    """Run one attempt; 75 when another runner holds the job."""
+    """Run one attempt; 75 when another runner holds the job, 66 when its plan is not there."""
     directory, token = Path(argv[0]), argv[1]
+    plan = read_plan(directory, token)
+    if plan is None:
+        print(f"{directory / PLAN} is not there, or not of this attempt", file=sys.stderr)
+        return NOT_SHARED
     with (directory / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return LOCKED_OUT
-        write_json(directory / EXIT, {"token": token, **_Runner(directory).outcome()})
+        write_json(directory / EXIT, {"token": token, **_Runner(directory, plan).outcome()})
     return 0
+
+
+def outcome_of(directory: Path, token: str | None) -> dict[str, Any] | None:
+    """What the runner of the attempt wrote at its end."""
+    outcome = _read(directory / EXIT)
+    return outcome if outcome is not None and outcome.get("token") == token else None
+
+
+def read_plan(directory: Path, token: str) -> dict[str, Any] | None:
+    """What the runner of the attempt is to do; None where that is not written."""
+    plan = _read(directory / PLAN)
+    return plan if plan is not None and plan.get("token") == token else None
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return document
 
 
 def _describe(stage: str, code: int, said: dict[str, Any] | None, *, oom: bool) -> dict[str, Any]:

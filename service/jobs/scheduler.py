@@ -11,10 +11,11 @@ from typing import IO
 import structlog
 
 from preprocessing.errors import UsageError
-from service.errors import ConflictError, NotFoundError
+from service.errors import ConflictError, NotFoundError, UnavailableError
 from service.jobs.choice import choose, given
+from service.jobs.executor import Executor
 from service.jobs.plan import Planner
-from service.jobs.resources import capacity, too_little_disk
+from service.jobs.resources import Capacity, too_little_disk
 from service.jobs.supervisor import Supervisor
 from service.metrics import Metrics
 from service.settings import ServiceSettings
@@ -31,14 +32,18 @@ log = structlog.get_logger(__name__)
 class Scheduler:
     """Looks at the unfinished jobs again and again: follows those that run, starts those that may.
 
-    Jobs are processes of their own: they go on when the scheduler stops, and the next one adopts them.
+    Jobs are processes of their own, or a cluster's: they go on when the scheduler stops, and the next one adopts them.
     """
 
-    def __init__(self, store: Store, settings: ServiceSettings, plan: Planner, metrics: Metrics) -> None:
+    def __init__(
+        self, store: Store, settings: ServiceSettings, plan: Planner, metrics: Metrics, executor: Executor
+    ) -> None:
         self._store = store
         self._settings = settings
         self._metrics = metrics
-        self._supervisor = Supervisor(store, settings, plan, metrics)
+        self._executor = executor
+        self._supervisor = Supervisor(store, settings, plan, metrics, executor)
+        self._tidied = False
         self._lock: IO[str] | None = None
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
@@ -51,8 +56,20 @@ class Scheduler:
         lively = self._thread is not None and self._thread.is_alive()
         return lively and time.monotonic() - self._looked_at < SILENCE_S
 
+    @property
+    def cluster(self) -> bool | None:
+        """Whether the cluster that jobs run on answered when it was asked last; None without one."""
+        return self._executor.answers()
+
+    def capacity(self) -> Capacity:
+        """What there is for all jobs together; ``UnavailableError`` while that is not known."""
+        return self._executor.capacity()
+
     def acquire(self) -> None:
-        """Take the home and the database; ``UsageError`` when another server has either. Again it changes nothing."""
+        """Take the home and the database, and tidy up after an earlier server. Again it changes nothing.
+
+        ``UsageError`` when another server has either, or jobs run where this one does not look for them.
+        """
         if self._lock is not None:
             return
         lock = (self._settings.home / "scheduler.lock").open("w")
@@ -74,11 +91,15 @@ class Scheduler:
                 remedy="stop the other server, or name another database with RGRL_DATABASE_URL",
             )
         self._lock = lock
+        try:
+            self._tidy()
+        except UsageError:
+            self.stop()
+            raise
 
     def start(self) -> None:
-        """Take the home, tidy up after an earlier server, and begin to look."""
+        """Take the home, and begin to look."""
         self.acquire()
-        self._supervisor.tidy({job.id for job in self._store.active_jobs()})
         self._looked_at = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         self._thread.start()
@@ -89,6 +110,7 @@ class Scheduler:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout=SILENCE_S)
+        self._executor.close()
         self._store.claim.release()
         if self._lock is not None:
             self._lock.close()
@@ -116,6 +138,13 @@ class Scheduler:
         if not self._store.claim.held():
             raise ConflictError("another server runs on this database")
 
+    def _tidy(self) -> None:
+        try:
+            self._supervisor.tidy(self._store.active_jobs())
+            self._tidied = True
+        except UnavailableError as error:
+            log.warning("what is left of jobs that are over cannot be looked for yet", error=error.text())
+
     def _look(self) -> None:
         for job in self._store.active_jobs():
             try:
@@ -125,11 +154,18 @@ class Scheduler:
                     self._supervisor.cancel_idle(job)
             except StaleJobError:
                 log.warning("a job moved on by another hand", job=job.id)
+        why = self._executor.why_not_now()
+        if why is not None:
+            queued = [job for job in self._store.active_jobs() if job.status == "queued"]
+            self._store.set_waiting([(job, {"code": "cluster", "detail": why}) for job in queued])
+            return
+        if not self._tidied:
+            self._tidy()
         self._start_some()
 
     def _start_some(self) -> None:
         """Start the queued jobs whose turn it is, and note what the others wait for."""
-        have = capacity(self._settings)
+        have = self.capacity()
         choice = choose(self._store.active_jobs(), have, self._settings.max_running, self._lack_of_disk)
         for job, need in choice.impossible:
             self._supervisor.refuse(job, need)
@@ -138,7 +174,7 @@ class Scheduler:
         self._store.set_waiting(choice.waiting)
 
     def _lack_of_disk(self, job: Job, promised: int) -> str | None:
-        need = given(job, capacity(self._settings))
+        need = given(job, self.capacity())
         try:
             bundle = Path(self._store.graph(job.graph).bundle)
         except NotFoundError:

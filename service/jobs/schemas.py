@@ -272,7 +272,7 @@ class ResourcesAnswer(Answer):
 
 class WaitingAnswer(Answer):
     """Why a queued job has not started: for its `turn`, its `graph`, `room` (max_running), `cores`, `gpus`, `memory`
-    or `disk`.
+    or `disk`, or for a Ray `cluster` that does not answer.
     """
 
     code: str

@@ -1,15 +1,10 @@
-"""One job at a time: start its process, follow it, press for its end, and settle what came of it."""
+"""One job at a time: start its runner, follow it, press for its end, and settle what came of it."""
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,13 +13,14 @@ from typing import Any
 import structlog
 
 from preprocessing.artifact import write_json
-from preprocessing.errors import CollapsedError, ResourceError, RgrlError, WorkerLostError
+from preprocessing.errors import CollapsedError, ResourceError, RgrlError
+from service.errors import UnavailableError
 from service.jobs.effects import file_event, success_effect
 from service.jobs.event_file import read_events
+from service.jobs.executor import Executor
 from service.jobs.log import tail
 from service.jobs.plan import Planner
-from service.jobs.processes import ATTEMPT, HOME, JOB, JobProcess, end_all, job_processes, runner_of
-from service.jobs.runner import EVENTS, EXIT, LOG_TAIL_LINES, PLAN
+from service.jobs.runner import EVENTS, LOG_TAIL_LINES, PLAN, outcome_of
 from service.metrics import Metrics
 from service.settings import ServiceSettings
 from service.store import Job, JobStatus, Store
@@ -46,12 +42,14 @@ class _Press:
 class Supervisor:
     """Writes status. Nothing it needs to go on is in memory alone: a new one takes over from the rows."""
 
-    def __init__(self, store: Store, settings: ServiceSettings, plan: Planner, metrics: Metrics) -> None:
+    def __init__(
+        self, store: Store, settings: ServiceSettings, plan: Planner, metrics: Metrics, executor: Executor
+    ) -> None:
         self._store = store
         self._settings = settings
         self._plan = plan
         self._metrics = metrics
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._executor = executor
         self._presses: dict[str, _Press] = {}
 
     def start(self, job: Job, devices: list[str] | None = None) -> None:
@@ -73,14 +71,18 @@ class Supervisor:
         )
         self._metrics.started(job)
         try:
-            child = self._spawn(job, token)
+            self._prepare(job)
+            pid = self._executor.start(job, self._directory(job))
+        except UnavailableError as error:
+            log.warning("a job's start was not confirmed", job=job.id, attempt=job.attempt, error=error.text())
+            return
         except Exception as error:
             log.exception("a job could not be started", job=job.id)
             self._end(job, "failed", error=_as_error(error, job))
             return
-        self._children[job.id] = child
-        self._store.set_process(job, child.pid)
-        log.info("job started", job=job.id, attempt=job.attempt, pid=child.pid)
+        if pid is not None:
+            self._store.set_process(job, pid)
+        log.info("job started", job=job.id, attempt=job.attempt, pid=pid)
 
     def look_after(self, job: Job) -> None:
         """Take over what a started job's stages have said, and act on its wish, its time and its end."""
@@ -88,7 +90,7 @@ class Supervisor:
             self._wait_for_retry(job, job.retry_at)
             return
         # Asked before reading: what a process that is gone by now has written, the reading finds.
-        alive = self._alive(job)
+        alive = self._executor.alive(job, self._directory(job))
         try:
             job = self._take_events(job)
             if job.cancel_requested and job.status == "running":
@@ -99,12 +101,12 @@ class Supervisor:
                 if job.status == "cancelling" or job.id in self._presses or error is not None:
                     self._press(job, error)
                 return
-            strays = end_all(self._processes(job))
+            strays = self._executor.end(job, self._directory(job))
             if strays:
                 log.warning("ended processes that a job left behind", job=job.id, processes=strays)
                 job = self._take_events(job)
         except RgrlError as error:
-            end_all(self._processes(job))
+            self._executor.end(job, self._directory(job))
             self._end(job, "failed", error=_as_error(error, job))
             return
         self._settle(job)
@@ -118,35 +120,22 @@ class Supervisor:
         error = ResourceError(f"the job can never start on this server: {need}", remedy="raise the server's limits")
         self._end(job, "failed", error=_as_error(error, job))
 
-    def tidy(self, active: set[str]) -> None:
-        """After a start: end processes of jobs that are not active, and finish deletions that a crash cut short."""
-        orphans = end_all(found for found in job_processes(self._settings.home) if found.job not in active)
-        if orphans:
-            log.warning("ended processes of jobs that are over", processes=orphans)
-        self._store.finish_deletions()
+    def tidy(self, active: Sequence[Job]) -> None:
+        """After a start: end what there is of jobs that are not active, and finish deletions that a crash cut short.
 
-    def _spawn(self, job: Job, token: str) -> subprocess.Popen[bytes]:
+        ``UnavailableError`` where that is to be asked for again.
+        """
+        self._store.finish_deletions()
+        self._executor.tidy(active)
+
+    def _prepare(self, job: Job) -> None:
+        """Write what the attempt's runner goes by."""
         directory = self._directory(job)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / EVENTS).touch()  # silence counts from here
         stages = [asdict(stage) for stage in self._plan(job, self._store, self._settings)]
-        write_json(directory / PLAN, {"stages": stages, "log_bytes": self._settings.job_log_bytes})
-        with (directory / "runner.log").open("ab") as output:
-            return subprocess.Popen(
-                [sys.executable, "-P", "-m", "service.jobs.runner", str(directory), token],
-                env=_environment(job) | {HOME: str(self._settings.home), JOB: job.id, ATTEMPT: token},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-
-    def _alive(self, job: Job) -> bool:
-        child = self._children.get(job.id)
-        if child is not None:
-            return child.poll() is None
-        assert job.token is not None
-        return runner_of(self._settings.home, job.token, job.pid) is not None
+        plan = {"token": job.token, "stages": stages, "log_bytes": self._settings.job_log_bytes}
+        write_json(directory / PLAN, plan | {"remote": self._executor.remote})
 
     def _take_events(self, job: Job) -> Job:
         path = self._directory(job) / EVENTS
@@ -198,19 +187,16 @@ class Supervisor:
         return error
 
     def _press(self, job: Job, error: RgrlError | None) -> None:
-        """SIGTERM to the runner, which passes it on to its stage's group; after the grace period SIGKILL to all."""
+        """Ask the runner for its end; after the grace period end it by force."""
         press = self._presses.get(job.id)
         if press is None:
             self._presses[job.id] = _Press(time.monotonic() + self._settings.cancel_grace_s, error)
-            assert job.token is not None
-            runner = runner_of(self._settings.home, job.token, job.pid)
-            if runner is not None:
-                runner.send(signal.SIGTERM)
+            self._executor.terminate(job, self._directory(job))
         elif time.monotonic() > press.deadline:
-            end_all(self._processes(job))
+            self._executor.end(job, self._directory(job))
 
     def _settle(self, job: Job) -> None:
-        outcome = self._outcome(job)
+        outcome = outcome_of(self._directory(job), job.token)
         status = None if outcome is None else outcome["status"]
         pressed = self._presses[job.id].error if job.id in self._presses else None
         if job.status == "cancelling":
@@ -233,10 +219,8 @@ class Supervisor:
 
     def _lost(self, job: Job) -> dict[str, Any]:
         """The process is gone and left no word: killed, or the machine was."""
-        log.warning("a job's process was lost", job=job.id, attempt=job.attempt, losses=job.losses + 1)
-        error = WorkerLostError(
-            "the job's process was lost", remedy="see the job's log and the kernel's for what ended it"
-        )
+        error = self._executor.cause(job)
+        log.warning("a job was lost", job=job.id, attempt=job.attempt, losses=job.losses + 1, cause=error.text())
         return self._told(error, job)
 
     def _after_failure(self, job: Job, error: dict[str, Any]) -> None:
@@ -258,7 +242,7 @@ class Supervisor:
             self.cancel_idle(job)
         elif (late := self._overdue(job)) is not None:
             self._end(job, "failed", error=self._told(late, job))
-        elif now() >= at:
+        elif now() >= at and self._executor.why_not_now() is None:
             self.start(job)
 
     def _end(self, job: Job, status: JobStatus, **changes: Any) -> None:
@@ -269,37 +253,14 @@ class Supervisor:
         log.info("job ended", job=job.id, status=status, error=(ended.error or {}).get("code"))
 
     def _forget(self, job: Job) -> None:
-        child = self._children.pop(job.id, None)
-        if child is not None:
-            child.wait()
+        self._executor.forget(job)
         self._presses.pop(job.id, None)
-
-    def _outcome(self, job: Job) -> dict[str, Any] | None:
-        """What this attempt's runner wrote at its end."""
-        try:
-            outcome: dict[str, Any] = json.loads((self._directory(job) / EXIT).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-        return outcome if outcome.get("token") == job.token else None
-
-    def _processes(self, job: Job) -> Iterator[JobProcess]:
-        return (found for found in job_processes(self._settings.home) if found.job == job.id)
 
     def _told(self, error: RgrlError, job: Job) -> dict[str, Any]:
         return _as_error(error, job) | {"log_tail": tail(self._directory(job), LOG_TAIL_LINES)}
 
     def _directory(self, job: Job) -> Path:
         return self._settings.jobs / job.id
-
-
-def _environment(job: Job) -> dict[str, str]:
-    """Ours, less what only the server needs to know, with the cores and GPUs that the job is to use."""
-    environment = {name: value for name, value in os.environ.items() if name != "RGRL_DATABASE_URL"}
-    if job.resources is not None:
-        environment["OMP_NUM_THREADS"] = str(job.resources["cores"])
-    if job.devices is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(job.devices)
-    return environment
 
 
 def _collapsed(job: Job) -> CollapsedError:

@@ -14,12 +14,21 @@ def emit(name: str, event: str, **fields: object) -> None:
         file.write(json.dumps({"time": "2026-11-28T00:00:00.000Z", "event": event, "stage": name, **fields}) + "\n")
 
 
+def note(path: str) -> None:
+    with Path(path).open("a") as file:
+        file.write("SIGTERM\n")
+
+
 def main(spec: dict) -> int:
     name = spec["name"]
     if spec.get("stubborn"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if spec.get("stray"):
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"], start_new_session=True)
+    if "terms" in spec:
+        signal.signal(signal.SIGTERM, lambda *_: note(spec["terms"]))
+    if "parent" in spec:
+        Path(spec["parent"]).write_text(f"{os.environ['RGRL_PARENT']} {os.getppid()}")
     print(f"{name} begins" + "." * spec.get("noise", 0), flush=True)
     emit(name, "progress", done=0, total=2, unit="rows", rate=0.0, eta_s=None)
     for step in range(spec.get("steps", 0)):

@@ -174,7 +174,7 @@ def test_one_log_line_a_request(client: TestClient) -> None:
 
 def test_probes_and_info(client: TestClient) -> None:
     assert client.get("/livez").json() == {"status": "ok"}
-    assert client.get("/readyz").json() == {"status": "ok", "store": True, "scheduler": True}
+    assert client.get("/readyz").json() == {"status": "ok", "store": True, "scheduler": True, "cluster": None}
     info = client.get("/v1/info").json()
     assert info["limits"]["max_body_bytes"] == 2000
     assert info["machine"]["cores"] >= 1
@@ -185,7 +185,7 @@ def test_probes_and_info(client: TestClient) -> None:
 def test_without_its_scheduler_a_server_is_degraded_not_down(tmp_path: Path) -> None:
     app = create_app(settings_in(tmp_path))
     client = TestClient(app)
-    assert client.get("/readyz").json() == {"status": "degraded", "store": True, "scheduler": False}
+    assert client.get("/readyz").json() == {"status": "degraded", "store": True, "scheduler": False, "cluster": None}
     assert client.get("/readyz").status_code == 200
     app.state.store.close()
 

@@ -18,24 +18,32 @@ from service_harness import FAKE_STAGE, wait_for
 
 from service.jobs.event_file import CHUNK, completed_stages, read_events
 from service.jobs.log import JobLog, tail
-from service.jobs.runner import EVENTS, EXIT, LOCK, LOCKED_OUT, PLAN
+from service.jobs.processes import job_processes
+from service.jobs.remote import PULSE, stop_file
+from service.jobs.runner import EVENTS, EXIT, LOCK, LOCKED_OUT, NOT_SHARED, PLAN
 
 
-def prepare(folder: Path, *stages: tuple[str, dict[str, Any]]) -> None:
+def prepare(
+    folder: Path, *stages: tuple[str, dict[str, Any]], remote: bool = False, python: str = sys.executable
+) -> None:
     plan = [
         {
             "name": name,
-            "argv": [sys.executable, str(FAKE_STAGE)],
+            "argv": [python, str(FAKE_STAGE)],
             "spec": {"name": name, "ledger": str(folder / "ledger"), **what},
         }
         for name, what in stages
     ]
-    (folder / PLAN).write_text(json.dumps({"stages": plan, "log_bytes": 8192}))
+    (folder / PLAN).write_text(json.dumps({"token": "token", "remote": remote, "stages": plan, "log_bytes": 8192}))
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "service.jobs.runner", str(folder), "token"]
-    return subprocess.Popen(command, env=os.environ | {"RGRL_JOB": "job_x", "RGRL_ATTEMPT": "token"})
+    return subprocess.Popen(command, env=os.environ | marks(folder))
+
+
+def marks(folder: Path, token: str = "token") -> dict[str, str]:
+    return {"RGRL_HOME": str(folder), "RGRL_JOB": "job_x", "RGRL_ATTEMPT": token}
 
 
 def stages_done(folder: Path) -> list[str]:
@@ -81,6 +89,64 @@ def test_sigterm_reaches_the_stage_and_the_word_is_interrupted(tmp_path: Path) -
     runner.send_signal(signal.SIGTERM)
     assert runner.wait(timeout=30) == 0
     assert json.loads((tmp_path / EXIT).read_text()) == {"token": "token", "status": "interrupted"}
+    assert stages_done(tmp_path) == []
+
+
+def test_without_the_attempts_plan_nothing_is_begun(tmp_path: Path) -> None:
+    assert start(tmp_path / "elsewhere").wait(timeout=30) == NOT_SHARED
+    prepare(tmp_path, ("one", {}))
+    (tmp_path / PLAN).write_text((tmp_path / PLAN).read_text().replace('"token": "token"', '"token": "another"'))
+    assert start(tmp_path).wait(timeout=30) == NOT_SHARED
+    assert stages_done(tmp_path) == []
+    assert not (tmp_path / EXIT).exists()
+
+
+def test_a_stage_knows_whom_it_shall_not_outlive(tmp_path: Path) -> None:
+    prepare(tmp_path, ("one", {"parent": str(tmp_path / "parent")}))
+    runner = start(tmp_path)
+    assert runner.wait(timeout=30) == 0
+    assert (tmp_path / "parent").read_text() == f"{runner.pid} {runner.pid}"
+
+
+def test_on_a_clusters_machine_it_runs_its_own_python_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    prepare(tmp_path, ("one", {"stray": True}), remote=True, python="/the/servers/python")
+    sleep = [sys.executable, "-c", "import time; time.sleep(120)"]
+    earlier = subprocess.Popen(sleep, env=os.environ | marks(tmp_path, "earlier"))
+    neighbour = subprocess.Popen(sleep, env=os.environ | marks(tmp_path / "another"))
+    try:
+        assert start(tmp_path).wait(timeout=30) == 0
+        assert json.loads((tmp_path / EXIT).read_text())["status"] == "succeeded"
+        assert earlier.wait(timeout=10) == -signal.SIGKILL
+        assert list(job_processes(tmp_path)) == []
+        assert neighbour.poll() is None
+    finally:
+        for process in (earlier, neighbour):
+            process.kill()
+            process.wait()
+
+
+def test_on_a_clusters_machine_it_has_a_pulse_and_heeds_the_wish_that_it_end(tmp_path: Path) -> None:
+    """Ray's own SIGTERM comes on top, and the stage is told once."""
+    terms = tmp_path / "terms"
+    prepare(tmp_path, ("one", {"gate": str(tmp_path / "gate"), "terms": str(terms), "exit": 130}), remote=True)
+    runner = start(tmp_path)
+    wait_for(lambda: (tmp_path / PULSE).exists())
+    stop_file(tmp_path, "of another attempt").touch()
+    wait_for(lambda: '"progress"' in (tmp_path / EVENTS).read_text())
+    stop_file(tmp_path, "token").touch()
+    wait_for(terms.exists)
+    runner.send_signal(signal.SIGTERM)
+    (tmp_path / "gate").touch()
+    assert runner.wait(timeout=30) == 0
+    assert json.loads((tmp_path / EXIT).read_text()) == {"token": "token", "status": "interrupted"}
+    assert terms.read_text() == "SIGTERM\n"
+
+
+def test_a_wish_that_was_there_before_it_is_heeded_at_once(tmp_path: Path) -> None:
+    prepare(tmp_path, ("one", {}), remote=True)
+    stop_file(tmp_path, "token").touch()
+    assert start(tmp_path).wait(timeout=30) == 0
+    assert json.loads((tmp_path / EXIT).read_text())["status"] == "interrupted"
     assert stages_done(tmp_path) == []
 
 

@@ -311,8 +311,8 @@ def test_a_job_of_a_larger_server_is_failed_and_holds_back_none(tmp_path: Path) 
         first = submit(client, a, ("one", {"gate": str(gate)}))
         large = submit(client, b, ("one", {}), resources={"cores": 8, "memory_bytes": 0, "disk_bytes": 0})
         wait_for(lambda: job_of(client, large)["waiting_for"])
-        scheduler = client.app.state.scheduler
-        scheduler._settings = scheduler._settings.model_copy(update={"max_cores": 1})
+        executor = client.app.state.scheduler._executor
+        executor._settings = executor._settings.model_copy(update={"max_cores": 1})
         error = wait_end(client, large)["error"]
         assert (error["code"], "8 cores" in error["message"]) == ("resources_unavailable", True)
         gate.touch()

@@ -23,11 +23,14 @@ class LiveAnswer(Answer):
 
 
 class ReadyAnswer(Answer):
-    """Whether requests can be served. Without the scheduler lookups go on (`degraded`); without the store nothing."""
+    """Whether requests can be served. Without the scheduler, or the cluster that jobs run on (null: there is none),
+    lookups go on (`degraded`); without the store nothing.
+    """
 
     status: Literal["ok", "degraded", "unavailable"]
     store: bool
     scheduler: bool
+    cluster: bool | None
 
 
 @router.get("/livez")
@@ -38,17 +41,18 @@ async def live() -> LiveAnswer:
 
 @router.get("/readyz", responses={503: {"model": ReadyAnswer}})
 def ready(response: Response, store: StoreDep, scheduler: SchedulerDep) -> ReadyAnswer:
-    """200 when the store answers, 503 when it does not; a silent scheduler is `degraded`."""
+    """200 when the store answers, 503 when it does not; a silent scheduler or cluster is `degraded`."""
     try:
         store.count_jobs()
     except SQLAlchemyError:
         response.status_code = 503
-        return ReadyAnswer(status="unavailable", store=False, scheduler=scheduler.healthy)
-    healthy = scheduler.healthy
-    return ReadyAnswer(status="ok" if healthy else "degraded", store=True, scheduler=healthy)
+        return ReadyAnswer(status="unavailable", store=False, scheduler=scheduler.healthy, cluster=scheduler.cluster)
+    healthy, cluster = scheduler.healthy, scheduler.cluster
+    status: Literal["ok", "degraded"] = "ok" if healthy and cluster is not False else "degraded"
+    return ReadyAnswer(status=status, store=True, scheduler=healthy, cluster=cluster)
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def scrape(store: StoreDep, metrics: MetricsDep) -> Response:
+def scrape(store: StoreDep, metrics: MetricsDep, scheduler: SchedulerDep) -> Response:
     """Prometheus text."""
-    return Response(metrics.exposition(store.count_jobs()), media_type=CONTENT_TYPE_LATEST)
+    return Response(metrics.exposition(store.count_jobs(), scheduler.cluster), media_type=CONTENT_TYPE_LATEST)

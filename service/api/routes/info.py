@@ -22,7 +22,7 @@ _SAMPLERS = {"pyg-lib": "pyg-lib", "torch-sparse": "torch-sparse", "numba": "num
 
 
 class MachineAnswer(Answer):
-    """Cores, bytes of memory and CUDA devices that jobs may use."""
+    """The server's own. Jobs use it, unless they run on a cluster; what that has, a dry run tells."""
 
     cores: int
     memory: int

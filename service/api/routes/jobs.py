@@ -18,11 +18,12 @@ from preprocessing.errors import UsageError
 from service.api.auth import WRITE
 from service.api.dependencies import SchedulerDep, SettingsDep, StoreDep
 from service.graphs.schemas import held_source
+from service.jobs.cluster import check_machines
 from service.jobs.encoder import layer_widths
 from service.jobs.estimate import estimate
 from service.jobs.feasibility import check_feasible
 from service.jobs.plan import stages_of
-from service.jobs.resources import capacity, check_resources, free_bytes, needed
+from service.jobs.resources import check_resources, default_cores, free_bytes, needed
 from service.jobs.schemas import (
     AppendJob,
     EmbedJob,
@@ -99,15 +100,17 @@ def submit_job(
             return _replay(earlier, response)
     graph, embedding, previous = _subject(request, store)
     request = _held(request, settings)
-    have = capacity(settings)
+    have = scheduler.capacity()
     check_feasible(request, graph, have, embedding, previous)
     stages = stages_of(request.kind, graph, request.spec)
     encoder = embedding if isinstance(request, EmbedJob) else None
     dim = None if embedding is None else embedding.counts["dim"]
     layers = None if encoder is None else layer_widths(Path(encoder.path))
-    figures = estimate(stages, request.spec, graph, dim, request.resources.cores or have.cores, layers)
+    cores = request.resources.cores or default_cores(request.spec, have)
+    figures = estimate(stages, request.spec, graph, dim, cores, layers)
     need = needed(request, figures, have)
     check_resources(need, have, settings.home, Path(graph.bundle))
+    check_machines(need, request.spec, have)
     if dry_run:
         plan = DryRunAnswer(
             stages=stages,
