@@ -56,6 +56,8 @@ STORAGE = {
     errno.EEXIST: "a parent of the path is a file",
 }
 """What a disk refuses for reasons that a person can mend."""
+_ALLOCATORS = ("DefaultCPUAllocator: ", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "std::bad_alloc")
+"""Words of a ``RuntimeError`` by which torch, cuBLAS and faiss say that memory is wanting."""
 
 
 class Emitter:
@@ -159,13 +161,13 @@ def run_stage(stages: Mapping[str, StageMain], argv: list[str]) -> int:
         except ValidationError as error:
             raise usage_error(error) from error
     except RgrlError as error:
+        if _lack_of_memory(error.__cause__):  # A file is called unreadable where there was no memory to read it.
+            return _unexpected(emitter, error)
         emitter.error(error)
         print(error.text(), file=sys.stderr)
         return error.exit_code
-    except MemoryError as error:
-        return _unexpected(emitter, error, "out_of_memory", "the stage ran out of memory")
     except Exception as error:
-        return _unexpected(emitter, error, "internal", f"{type(error).__name__}: {error}")
+        return _unexpected(emitter, error)
     return 0
 
 
@@ -202,12 +204,37 @@ def _siblings(model: type[BaseModel] | None, place: tuple[int | str, ...]) -> li
     return [] if model is None else sorted(model.model_fields)
 
 
-def _unexpected(emitter: Emitter, error: BaseException, code: str, message: str) -> int:
+def _unexpected(emitter: Emitter, error: Exception) -> int:
     traceback.print_exception(error)
-    failure = RgrlError(message, remedy="see the log for the traceback")
-    failure.code = code
+    if wanting := _lack_of_memory(error):
+        failure = RgrlError(
+            f"the stage ran out of memory: {wanting}",
+            remedy="a dry run of the job tells what it takes: train in mini-batches or in smaller ones, run fewer jobs "
+            "beside it, or use a machine or GPU with more memory; see the log for the traceback",
+        )
+        failure.code = "out_of_memory"
+    else:
+        failure = RgrlError(f"{type(error).__name__}: {error}", remedy="see the log for the traceback")
+        failure.code = "internal"
     emitter.error(failure)
     return failure.exit_code
+
+
+def _lack_of_memory(error: BaseException | None) -> str | None:
+    """The first line of what an allocator said, where that is why ``error`` or a cause of it was raised.
+
+    Allocators of C++ and CUDA raise errors of classes that are not known here: torch's is a ``RuntimeError`` on the
+    CPU and an ``OutOfMemoryError`` on a GPU.
+    """
+    while error is not None:
+        name, text = type(error).__name__, str(error)
+        no_memory = isinstance(error, OSError) and error.errno == errno.ENOMEM
+        if isinstance(error, MemoryError) or name == "OutOfMemoryError" or no_memory:
+            return text.partition("\n")[0] or name
+        if isinstance(error, RuntimeError) and (said := [words for words in _ALLOCATORS if words in text]):
+            return next(line for line in text.splitlines() if said[0] in line)
+        error = error.__cause__
+    return None
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:

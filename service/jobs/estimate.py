@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from service.store import Graph
+from preprocessing.settings import GraphSettings
+from service.jobs.graph_size import GraphSize, table_bytes
 from trainer.settings import TrainSettings
 
 __all__ = ["Estimate", "estimate"]
@@ -26,6 +26,7 @@ PPR_EXACT_ROWS_PER_CORE = 7e2
 # Memory in MiB and seconds of a stage whose graph is next to nothing: imports, threads, kernels from their cache
 # (benchmarks/estimates.py --quick, 2026-11-29, two cores).
 START = {
+    "ingest": (130, 1.5),
     "append": (200, 1.5),
     "preprocess": (200, 3.0),
     "train": (600, 8.0),
@@ -34,7 +35,7 @@ START = {
     "index": (110, 0.7),
 }
 PROBE_STEP_FLOPS = 6.0
-NO_COUNTS = "the graph is not ingested yet, so its size is unknown"
+NO_SIZE = "the graph is not ingested yet, and no file of this machine tells its size"
 
 
 _Cost = tuple[float, float, float]
@@ -55,70 +56,53 @@ class Estimate:
     bundle_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class _Size:
-    """N nodes, A arcs, Z stored feature values of F columns."""
-
-    nodes: int
-    arcs: int
-    columns: int
-    values: float
-
-    @property
-    def bytes(self) -> float:
-        """Topology and features, as float32 values with int32 columns."""
-        return 8 * self.nodes + 4 * self.arcs + 8 * self.values
-
-
 def estimate(
     stages: Iterable[str],
     spec: dict[str, Any],
-    graph: Graph,
+    size: GraphSize | None,
     dim: int | None,
     cores: int,
     layers: list[int] | None = None,
 ) -> Estimate:
-    """Add up the stages of a job on ``graph``; ``dim`` is the width of the embedding set that it is about.
+    """Add up the stages of a job on a graph; ``dim`` is the width of the embedding set that it is about.
 
     ``layers`` are the widths of the encoder that it embeds by.
     """
-    if graph.counts is None:
-        return Estimate(None, None, None, NO_COUNTS)
-    features = graph.features or {}
-    columns = int(features.get("columns") or 0)
-    nodes = graph.counts["nodes"]
-    size = _Size(nodes, graph.counts["arcs"], columns, nodes * columns * float(features.get("density") or 1.0))
+    if size is None:
+        return Estimate(None, None, None, NO_SIZE)
     dim = int(spec["train"]["encoder"]["layers"][-1]) if "train" in spec else dim or 0
     if layers is not None:
         spec = spec | {"embed": spec["embed"] | {"layers": layers}}
-    parts = {stage: _stage(stage, size, spec.get(stage, {}), dim, cores) for stage in stages if stage in _STAGES}
+    parts = {stage: _stage(stage, size, spec.get(stage, {}), dim, cores) for stage in stages}
     written = int(sum(disk for _, disk, _ in parts.values()))
-    in_bundle = int(sum(disk for stage, (_, disk, _) in parts.items() if stage == "preprocess"))
+    in_bundle = int(sum(disk for stage, (_, disk, _) in parts.items() if stage in {"ingest", "preprocess"}))
+    about = "by its source's files, not ingested yet: about " if size.guessed else ""
     return Estimate(
         int(max((memory for memory, _, _ in parts.values()), default=0)),
         written,
         round(sum(seconds for _, _, seconds in parts.values()), 1),
-        f"{nodes} nodes, {size.arcs} arcs, {columns} feature columns; {cores} cores of {FLOPS_PER_CORE:.0e} flop/s",
+        f"{about}{size.nodes} nodes, {size.arcs} arcs, {size.columns} feature columns; "
+        f"{cores} cores of {FLOPS_PER_CORE:.0e} flop/s",
         written - in_bundle,
         in_bundle,
     )
 
 
-def _append(size: _Size, spec: dict[str, Any], _dim: int, _cores: int) -> _Cost:
+def _ingest(size: GraphSize, _spec: dict[str, Any], _dim: int, _cores: int) -> _Cost:
+    """Arcs are sorted and features copied within the memory that is the default; what is sorted is on disk."""
+    memory = min(float(GraphSettings().memory), size.read_bytes + 16 * size.arcs)
+    return memory, size.bytes + 24 * size.nodes, size.read_bytes / INGEST_BYTES_PER_S
+
+
+def _append(size: GraphSize, spec: dict[str, Any], _dim: int, _cores: int) -> _Cost:
     """Old and new are written twice, sorted in between, within the memory that the settings allow."""
     source = spec["source"]
     tables = [source["edges"], source["nodes"], *source["relations"].values()]
-    total = size.bytes + sum(_table_bytes(Path(table)) for table in tables if table is not None)
+    total = size.bytes + sum(table_bytes(table) for table in tables if table is not None)
     return min(float(spec["memory"]), 2 * total), 2 * total, total / INGEST_BYTES_PER_S
 
 
-def _table_bytes(path: Path) -> int:
-    """Of a table or a folder of its parts, three times what is packed; 0 where it is not of this machine."""
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size * (1 if file.suffix == ".csv" else 3) for file in files)
-
-
-def _embed(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
+def _embed(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """One pass of products and SpMM; a layer's rows are on disk, and the vectors there twice."""
     widths = spec["layers"]
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
@@ -127,14 +111,14 @@ def _embed(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     return size.bytes + 4 * size.nodes * max(widths), disk, operations / (FLOPS_PER_CORE * cores)
 
 
-def _stage(stage: str, size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
+def _stage(stage: str, size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """What grows with the graph, and the start."""
     memory, disk, seconds = _STAGES[stage](size, spec, dim, cores)
     held, start = START[stage]
     return memory + held * 2**20, disk, seconds + start
 
 
-def _preprocess(size: _Size, spec: dict[str, Any], _dim: int, cores: int) -> _Cost:
+def _preprocess(size: GraphSize, spec: dict[str, Any], _dim: int, cores: int) -> _Cost:
     """Rows of K neighbours and scores; a push a row."""
     threads = min((spec.get("threads") or cores) * max(spec.get("num_workers", 0), 1), cores)
     disk = size.nodes * (12 * spec["ppr"]["top_k"] + 48)
@@ -143,7 +127,7 @@ def _preprocess(size: _Size, spec: dict[str, Any], _dim: int, cores: int) -> _Co
     return size.bytes + disk / 4, disk, size.nodes / (rate * threads)
 
 
-def _train(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
+def _train(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """Two views, forward and backward online and forward on the target: seven passes of products and SpMM an epoch."""
     settings = TrainSettings.model_validate(spec).for_graph(size.nodes)
     widths, run, full = settings.encoder.layers, settings.run, settings.batch.mode == "full"
@@ -180,13 +164,13 @@ def _compared(settings: TrainSettings, queries: int) -> int:
             return 0
 
 
-def _evaluate(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
+def _evaluate(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """Logistic regression on each split, for the embeddings and three baselines of at most their width."""
     operations = PROBE_STEP_FLOPS * spec["splits"] * spec["steps"] * size.nodes * dim * (4 if spec["baselines"] else 1)
     return 12 * size.nodes * dim + size.bytes, 1e5, operations / (FLOPS_PER_CORE * cores)
 
 
-def _index(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
+def _index(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """The vectors again, with links; every node added weighs ``build_effort`` candidates (none in an exact index)."""
     exact = spec["kind"] == "exact" or (spec["kind"] == "auto" and size.nodes <= 200_000)
     held = size.nodes * (4 * dim + (0 if exact else 8 * spec["links"]))
@@ -196,6 +180,7 @@ def _index(size: _Size, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
 
 
 _STAGES = {
+    "ingest": _ingest,
     "append": _append,
     "embed": _embed,
     "preprocess": _preprocess,

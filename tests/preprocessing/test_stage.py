@@ -47,10 +47,19 @@ PROGRAM = textwrap.dedent(
     def full(spec, emitter):
         raise MemoryError
 
+    def says(spec, emitter):
+        raise RuntimeError(spec["says"])
+
+    def unread(spec, emitter):
+        try:
+            raise MemoryError("malloc of size 8 failed")
+        except MemoryError as error:
+            raise InputError("cannot be read", where="nodes.parquet") from error
+
     def disk(spec, emitter):
         raise OSError(spec["errno"], "refused", "out/indices.npy")
 
-    stages = {f.__name__: f for f in (work, wrong, hang, settings, broken, full, disk)}
+    stages = {f.__name__: f for f in (work, wrong, hang, settings, broken, full, says, unread, disk)}
     sys.exit(run_stage(stages, sys.argv[1:]))
     """
 )
@@ -98,12 +107,44 @@ def test_bad_setting_is_exit_2_and_points_at_it(tmp_path: Path) -> None:
     assert "top_k" in stderr
 
 
-@pytest.mark.parametrize(("stage", "code"), [("broken", "internal"), ("full", "out_of_memory")])
-def test_unexpected_failure_is_exit_1_with_a_traceback_in_the_log(tmp_path: Path, stage: str, code: str) -> None:
-    status, events, stderr = finish(tmp_path, stage)
+def test_unexpected_failure_is_exit_1_with_a_traceback_in_the_log(tmp_path: Path) -> None:
+    status, events, stderr = finish(tmp_path, "broken")
     assert status == 1
-    assert events[-1]["error"]["code"] == code
+    assert events[-1]["error"]["code"] == "internal"
     assert "Traceback" in stderr
+
+
+TORCH = (
+    "[enforce fail at alloc_cpu.cpp:119] err == 0. DefaultCPUAllocator: can't allocate memory: "
+    "you tried to allocate 8589934592 bytes. Error code 12 (Cannot allocate memory)"
+)
+CUDA = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 15.00 GiB."
+
+
+@pytest.mark.parametrize(
+    ("stage", "spec", "message"),
+    [
+        ("full", {}, "MemoryError"),
+        ("says", {"says": f"{TORCH}\nException raised from alloc_cpu"}, TORCH),
+        ("says", {"says": f"The following operation failed:\n{CUDA}"}, CUDA),
+        ("unread", {}, "malloc of size 8 failed"),
+        ("disk", {"errno": errno.ENOMEM}, "[Errno 12] refused: 'out/indices.npy'"),
+    ],
+)
+def test_a_lack_of_memory_is_told_as_such_whoever_found_it(
+    tmp_path: Path, stage: str, spec: dict[str, Any], message: str
+) -> None:
+    status, events, stderr = finish(tmp_path, stage, spec)
+    assert status == 1
+    error = events[-1]["error"]
+    assert (error["code"], error["message"]) == ("out_of_memory", f"the stage ran out of memory: {message}")
+    assert "mini-batches" in error["remedy"]
+    assert "Traceback" in stderr
+
+
+def test_another_runtime_error_is_no_lack_of_memory(tmp_path: Path) -> None:
+    _, events, _ = finish(tmp_path, "says", {"says": "shapes do not fit"})
+    assert events[-1]["error"]["code"] == "internal"
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.ENOTDIR])

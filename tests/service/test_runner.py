@@ -37,6 +37,28 @@ def prepare(
     (folder / PLAN).write_text(json.dumps({"token": "token", "remote": remote, "stages": plan, "log_bytes": 8192}))
 
 
+# What a stage holds beyond its start may be 512 MiB; torch's and numpy's allocators are refused 8 GiB.
+GREEDY = """
+import resource, sys
+import numpy, torch
+from preprocessing.stage import run_stage
+
+def limit():
+    held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + 2**29, held + 2**29))
+
+def tensor(spec, emitter):
+    limit()
+    torch.zeros(2**31)
+
+def array(spec, emitter):
+    limit()
+    numpy.zeros(2**31, numpy.float32)
+
+sys.exit(run_stage({"tensor": tensor, "array": array}, sys.argv[1:]))
+"""
+
+
 def start(folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "service.jobs.runner", str(folder), "token"]
     return subprocess.Popen(command, env=os.environ | marks(folder))
@@ -148,6 +170,20 @@ def test_a_wish_that_was_there_before_it_is_heeded_at_once(tmp_path: Path) -> No
     assert start(tmp_path).wait(timeout=30) == 0
     assert json.loads((tmp_path / EXIT).read_text())["status"] == "interrupted"
     assert stages_done(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"), [("tensor", "DefaultCPUAllocator"), ("array", "Unable to allocate 8.00 GiB")]
+)
+def test_memory_that_an_allocator_refuses_is_the_jobs_error(tmp_path: Path, stage: str, said: str) -> None:
+    plan = [{"name": stage, "argv": [sys.executable, "-c", GREEDY, stage], "spec": {}}]
+    (tmp_path / PLAN).write_text(json.dumps({"token": "token", "remote": False, "stages": plan, "log_bytes": 8192}))
+    assert start(tmp_path).wait(timeout=300) == 0
+    end = json.loads((tmp_path / EXIT).read_text())
+    assert end["status"] == "failed"
+    assert (end["error"]["code"], end["error"]["phase"]) == ("out_of_memory", stage)
+    assert said in end["error"]["message"]
+    assert not end["error"]["retryable"]
 
 
 @pytest.mark.parametrize("limit", [200, 4096])

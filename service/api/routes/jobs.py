@@ -14,14 +14,15 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator
 from pydantic_core import PydanticKnownError
 
 from preprocessing.artifact import fingerprint
-from preprocessing.errors import UsageError
+from preprocessing.errors import RgrlError, UsageError
 from service.api.auth import WRITE
 from service.api.dependencies import SchedulerDep, SettingsDep, StoreDep
-from service.graphs.schemas import held_source
+from service.graphs.schemas import held_source, still_under_roots
 from service.jobs.cluster import check_machines
 from service.jobs.encoder import layer_widths
 from service.jobs.estimate import estimate
 from service.jobs.feasibility import check_feasible
+from service.jobs.graph_size import GraphSize, graph_size
 from service.jobs.plan import stages_of
 from service.jobs.resources import check_resources, default_cores, free_bytes, needed
 from service.jobs.schemas import (
@@ -107,7 +108,8 @@ def submit_job(
     dim = None if embedding is None else embedding.counts["dim"]
     layers = None if encoder is None else layer_widths(Path(encoder.path))
     cores = request.resources.cores or default_cores(request.spec, have)
-    figures = estimate(stages, request.spec, graph, dim, cores, layers)
+    size = _size(graph, settings)
+    figures = estimate(stages, request.spec, size, dim, cores, layers)
     need = needed(request, figures, have)
     check_resources(need, have, settings.home, Path(graph.bundle))
     check_machines(need, request.spec, have)
@@ -238,6 +240,16 @@ def _subject(request: JobRequest, store: Store) -> tuple[Graph, Embedding | None
             return store.graph(request.graph), None, store.graph(before.graph)
         case _:
             return store.graph(request.graph), None, None
+
+
+def _size(graph: Graph, settings: ServiceSettings) -> GraphSize | None:
+    """None where files of a source cannot tell it, or may not be looked at any more: its ingest will say so."""
+    if graph.counts is None and graph.source is not None:
+        try:
+            still_under_roots(graph.source, settings.data_roots, settings.data_uris)
+        except RgrlError:
+            return None
+    return graph_size(graph)
 
 
 def _held(request: JobRequest, settings: ServiceSettings) -> JobRequest:
