@@ -21,10 +21,10 @@ class ProjectionSettings(Settings):
     method: Literal["auto", "tsne", "umap", "pca", "none"] = Field(
         "auto", description="`auto`: t-SNE up to 5,000 points, UMAP up to 20,000, PCA above; `none`: no map."
     )
-    points: int = Field(
-        MAX_POINTS, ge=1, le=MAX_POINTS, description="Most points of the map; of more nodes, a sample."
+    points: int = Field(MAX_POINTS, ge=1, le=MAX_POINTS, description="Most points of the map; of more nodes, a sample.")
+    neighbors: int = Field(
+        15, ge=2, le=200, description="Neighbours that a point is kept close to; t-SNE's perplexity."
     )
-    neighbors: int = Field(15, ge=2, le=200, description="Neighbours that a point is kept close to; t-SNE's perplexity.")
     seed: int = Field(0, ge=0, lt=2**31, description="Of the sample, and of t-SNE and UMAP.")
 
 

@@ -39,7 +39,8 @@ def read_projection(embeddings: EmbeddingSet, color: str | None = None) -> Proje
     """The set's map; ``color`` names an attribute of its graph.
 
     ``ConflictError`` for a set without a map, or whose map is of other vectors; ``InputError`` for an attribute that
-    there is not; ``ArtifactError`` for a map that cannot be read, and with ``color`` for a graph that is gone or changed.
+    there is not; ``ArtifactError`` for a map that cannot be read, and with ``color`` for a graph that is gone or
+    changed.
     """
     folder = embeddings.path / PROJECTION
     try:

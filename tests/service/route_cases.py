@@ -219,6 +219,24 @@ CASES: dict[str, Case] = {
             ),
         ],
     ),
+    "GET /v1/embeddings/{ref}/projection": Case(
+        "read",
+        [
+            (Ask(f"{_E}/projection"), 200, {"method": "pca", "nodes": 40, "color": None}),
+            (
+                Ask("/v1/embeddings/<alias>/projection", headers={"Accept": "application/vnd.apache.arrow.stream"}),
+                200,
+                None,
+            ),
+        ],
+        [
+            (Ask("/v1/embeddings/none/projection"), 404, "not_found"),
+            (Ask("/v1/embeddings/<unindexed>/projection"), 409, "conflict"),
+            (Ask(f"{_E}/projection", params={"color": "none"}), 422, "input_invalid"),
+            (Ask(f"{_E}/projection", params={"color": ""}), 422, "validation_failed"),
+            (Ask(f"{_E}/projection", headers={"Accept": "image/png"}), 406, "not_acceptable"),
+        ],
+    ),
     "POST /v1/embeddings/{ref}/embed": Case(
         "read",
         # Sets of this world have no encoder: answers are looked at in test_new_nodes.

@@ -27,7 +27,8 @@ def get_projection(
     ref: str,
     sets: SetsDep,
     color: Annotated[
-        str | None, Query(min_length=1, max_length=200, description="An attribute of the graph to give with each point.")
+        str | None,
+        Query(min_length=1, max_length=200, description="An attribute of the graph to give with each point."),
     ] = None,
     accept: Annotated[str, Header()] = "*/*",
 ) -> Response:
