@@ -51,7 +51,9 @@ def read_projection(embeddings: EmbeddingSet, color: str | None = None) -> Proje
         raise ConflictError("the map is of other vectors than the set's", remedy=_DRAW)
     try:
         rows, points = (np.load(folder / name, allow_pickle=False) for name in ("rows.npy", "points.npy"))
-    except (OSError, ValueError) as error:
+        if points.shape != (len(rows), 2) or not ((rows >= 0) & (rows < embeddings.nodes)).all():
+            raise ValueError(f"rows {rows.shape}, points {points.shape}, of {embeddings.nodes} nodes")
+    except (OSError, EOFError, ValueError) as error:
         raise ArtifactError(
             f"the map cannot be read ({error})", where=str(folder), remedy=f"remove it, and {_DRAW}"
         ) from error

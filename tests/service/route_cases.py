@@ -36,6 +36,7 @@ def _about(path: str, unknown: str = "none") -> tuple[Ask, int, str]:
 
 _LIMITS = [(Ask(params={"limit": limit}), 422, "validation_failed") for limit in (0, 201, "x", "")]
 _CURSORS = [(Ask(params={"cursor": cursor}), 422, "usage_invalid") for cursor in ("", "x", "%%", "Zm9v")]
+_ARROW = "application/vnd.apache.arrow.stream"
 _E, _J, _G, _A = "/v1/embeddings/<embedding>", "/v1/jobs/<{}>", "/v1/graphs/<graph>", "/v1/aliases/{}"
 
 CASES: dict[str, Case] = {

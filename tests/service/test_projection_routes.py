@@ -116,7 +116,7 @@ def test_an_attribute_of_any_type_colours_it(
 
 def test_the_client_gives_a_table(client: TestClient, path: Path, registered: dict[str, Any]) -> None:
     with Client("http://testserver") as ours:
-        ours._transport._http = client  # type: ignore[assignment]
+        ours._transport.request = lambda _, *of, **more: client.get(*of, **more)  # type: ignore[method-assign]
         found = ours.projection(registered["id"], color="city")
     assert (found.embedding, found.method, found.nodes) == (registered["id"], "pca", NODES)
     assert found.to_arrow()["color"].to_pylist() == columns(path)["city"]
@@ -152,6 +152,8 @@ def test_a_set_without_a_map_says_how_to_get_one_and_a_new_one_is_seen_at_once(
     assert client.get(url, params={"color": "city"}).status_code == 409
     index(path, points=7)
     assert len(client.get(url).json()["id"]) == 7
+    np.save(path / "projection" / "rows.npy", np.arange(20, 27))
+    assert client.get(url).status_code == 409
     (path / "projection" / "points.npy").write_bytes(b"")
     assert client.get(url).status_code == 409
 
