@@ -31,6 +31,7 @@ from service.client.models import (
     Neighbor,
     Neighbors,
     PairScore,
+    Projection,
 )
 from service.client.transport import ApiError, ServerBusyError, Transport, UnreachableError
 
@@ -51,6 +52,7 @@ __all__ = [
     "Neighbor",
     "Neighbors",
     "PairScore",
+    "Projection",
     "UnreachableError",
 ]
 
@@ -275,6 +277,23 @@ class Client:
         column = table["vector"].chunk(0)
         vectors = column.values.to_numpy().reshape(-1, column.type.list_size)
         return Embedded(table.schema.metadata[b"embedding"].decode(), table["id"].to_pylist(), vectors)
+
+    def projection(self, ref: str, color: str | None = None) -> Projection:
+        """The map that the index stage drew of a set, over Arrow; ``color`` is an attribute to give with each point.
+
+        ``ConflictError`` for a set without a map.
+        """
+        import pyarrow as pa
+
+        response = self._transport.request(
+            "GET",
+            f"/v1/embeddings/{ref}/projection",
+            params={"color": color},
+            headers={"Accept": "application/vnd.apache.arrow.stream"},
+        )
+        table = pa.ipc.open_stream(response.content).read_all().combine_chunks()
+        facts = table.schema.metadata
+        return Projection(facts[b"embedding"].decode(), facts[b"method"].decode(), int(facts[b"nodes"]), table)
 
     def export(self, ref: str, *, shard: str = "0/1", cursor: str | None = None) -> Iterator[pa.RecordBatch]:
         """Every row of an embedding set, or of shard ``i/n``, as Arrow batches of ``id`` and ``vector``.

@@ -24,6 +24,7 @@ __all__ = [
     "Neighbor",
     "Neighbors",
     "PairScore",
+    "Projection",
 ]
 
 
@@ -182,3 +183,20 @@ class Embedded:
     embedding: str
     ids: list[str]
     vectors: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Projection(Frames):
+    """The map of the set that answered, which has ``nodes`` nodes: a row a point.
+
+    ``table`` has ``id``, ``x``, ``y``, and what the graph knows of ``label``, ``degree`` and ``color``.
+    """
+
+    embedding: str
+    method: str
+    nodes: int
+    table: Any
+
+    def to_arrow(self) -> Any:
+        """The table."""
+        return self.table

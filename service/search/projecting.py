@@ -85,8 +85,8 @@ def _project(vectors: npt.NDArray[Any], settings: ProjectionSettings, directory:
     emit.progress(1, steps, STEPS)
     if method != "pca":
         # Noise, since what starts in one place stays together; and a set without spread has no scale.
-        start = points / (np.abs(points).max() or 1.0)
-        start += np.random.default_rng(settings.seed).normal(scale=1e-5, size=start.shape).astype(np.float32)
+        noise: Float32Array = np.random.default_rng(settings.seed).standard_normal(points.shape, dtype=np.float32)
+        start = points / (np.abs(points).max() or 1.0) + np.float32(1e-5) * noise
         points = (_tsne if method == "tsne" else _umap)(directions, start, settings)
         if not np.isfinite(points).all():
             raise ArithmeticError(f"{method} gave a point that is not finite")

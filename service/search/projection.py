@@ -39,7 +39,8 @@ def read_projection(embeddings: EmbeddingSet, color: str | None = None) -> Proje
     """The set's map; ``color`` names an attribute of its graph.
 
     ``ConflictError`` for a set without a map, or whose map is of other vectors; ``InputError`` for an attribute that
-    there is not; ``ArtifactError`` for a map that cannot be read, and with ``color`` for a graph that is gone or changed.
+    there is not; ``ArtifactError`` for a map that cannot be read, and with ``color`` for a graph that is gone or
+    changed.
     """
     folder = embeddings.path / PROJECTION
     try:
@@ -50,7 +51,9 @@ def read_projection(embeddings: EmbeddingSet, color: str | None = None) -> Proje
         raise ConflictError("the map is of other vectors than the set's", remedy=_DRAW)
     try:
         rows, points = (np.load(folder / name, allow_pickle=False) for name in ("rows.npy", "points.npy"))
-    except (OSError, ValueError) as error:
+        if points.shape != (len(rows), 2) or not ((rows >= 0) & (rows < embeddings.nodes)).all():
+            raise ValueError(f"rows {rows.shape}, points {points.shape}, of {embeddings.nodes} nodes")
+    except (OSError, EOFError, ValueError) as error:
         raise ArtifactError(
             f"the map cannot be read ({error})", where=str(folder), remedy=f"remove it, and {_DRAW}"
         ) from error

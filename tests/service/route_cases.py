@@ -36,6 +36,7 @@ def _about(path: str, unknown: str = "none") -> tuple[Ask, int, str]:
 
 _LIMITS = [(Ask(params={"limit": limit}), 422, "validation_failed") for limit in (0, 201, "x", "")]
 _CURSORS = [(Ask(params={"cursor": cursor}), 422, "usage_invalid") for cursor in ("", "x", "%%", "Zm9v")]
+_ARROW = "application/vnd.apache.arrow.stream"
 _E, _J, _G, _A = "/v1/embeddings/<embedding>", "/v1/jobs/<{}>", "/v1/graphs/<graph>", "/v1/aliases/{}"
 
 CASES: dict[str, Case] = {
@@ -217,6 +218,24 @@ CASES: dict[str, Case] = {
                 (Ask(f"{_E}/vectors", params=params), 422, None)
                 for params in ({"shard": "3/3"}, {"shard": "x"}, {"cursor": "x"}, {"limit": 0}, {"limit": "x"})
             ),
+        ],
+    ),
+    "GET /v1/embeddings/{ref}/projection": Case(
+        "read",
+        [
+            (Ask(f"{_E}/projection"), 200, {"method": "pca", "nodes": 40, "color": None}),
+            (
+                Ask("/v1/embeddings/<alias>/projection", headers={"Accept": "application/vnd.apache.arrow.stream"}),
+                200,
+                None,
+            ),
+        ],
+        [
+            (Ask("/v1/embeddings/none/projection"), 404, "not_found"),
+            (Ask("/v1/embeddings/<unindexed>/projection"), 409, "conflict"),
+            (Ask(f"{_E}/projection", params={"color": "none"}), 422, "input_invalid"),
+            (Ask(f"{_E}/projection", params={"color": ""}), 422, "validation_failed"),
+            (Ask(f"{_E}/projection", headers={"Accept": "image/png"}), 406, "not_acceptable"),
         ],
     ),
     "POST /v1/embeddings/{ref}/embed": Case(
