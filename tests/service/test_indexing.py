@@ -15,12 +15,13 @@ from preprocessing.artifact import read_manifest, verify
 from preprocessing.errors import InputError
 from preprocessing.stage import Emitter
 from service.search.embedding_set import EmbeddingSet
-from service.search.index_settings import IndexSettings
+from service.search.index_settings import IndexSettings, ProjectionSettings
 from service.search.indexing import build_index
 from service.search.knn_index import choose_kind
 from service.search.recall import measured_recall, true_scores
 
 EMIT = Emitter("index")
+NO_MAP = ProjectionSettings(method="none")
 
 
 def vectors(nodes: int, dim: int = 8) -> np.ndarray:
@@ -57,13 +58,13 @@ def test_recall_counts_what_a_search_misses() -> None:
 
 def test_the_manifest_publishes_the_measured_recall(tmp_path: Path) -> None:
     path = write_set(tmp_path / "set", vectors(3000))
-    summary = build_index(path, IndexSettings(kind="hnsw", recall_queries=100), EMIT)
+    summary = build_index(path, IndexSettings(kind="hnsw", recall_queries=100, projection=NO_MAP), EMIT)
     verify(path / "index", "knn_index")
     assert summary["index"] == "hnsw"
     assert summary["recall"]["k"] == 10
     assert summary["recall"]["queries"] == 100
     assert 0.9 < summary["recall"]["value"] <= 1.0
-    poor = build_index(path, IndexSettings(kind="ivf", cells=40, effort=1, recall_queries=100), EMIT)
+    poor = build_index(path, IndexSettings(kind="ivf", cells=40, effort=1, recall_queries=100, projection=NO_MAP), EMIT)
     assert poor["recall"]["value"] < 0.7
     assert read_manifest(path / "index", "knn_index")["recall"] == poor["recall"]
 

@@ -161,11 +161,13 @@ def test_killed_half_way_it_has_its_index_and_no_map_until_it_is_run_again(tmp_p
     inode = (path / "index").stat().st_ino
     assert not (path / "projection").exists()
     events = tmp_path / "events"
-    again = build_index(path, chosen, Emitter("index", events))
+    command = [sys.executable, "-m", "service.search.indexing", "index", str(spec)]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "RGRL_EVENTS": str(events)})
     assert (path / "index").stat().st_ino == inode
-    assert again["projection"]["counts"]["points"] == len(drawn(path)[0]) == 60
+    assert len(drawn(path)[0]) == 60
     told = [json.loads(line) for line in events.read_text().splitlines()]
-    assert [(event["done"], event["total"]) for event in told if event["unit"] == "projection steps"] == [
+    assert told[-1]["summary"]["projection"]["counts"] == {"nodes": 60, "points": 60}
+    assert [(event["done"], event["total"]) for event in told if event.get("unit") == "projection steps"] == [
         (0, 1),
         (1, 1),
     ]
