@@ -8,10 +8,12 @@ from pydantic import Field
 
 from preprocessing.settings import Settings
 
-__all__ = ["MAX_EFFORT", "MAX_POINTS", "IndexKind", "IndexSettings", "ProjectionSettings"]
+__all__ = ["MAX_EFFORT", "MAX_POINTS", "IndexKind", "IndexSettings", "ProjectionMethod", "ProjectionSettings"]
 
 IndexKind = Literal["exact", "hnsw", "ivf"]
+ProjectionMethod = Literal["tsne", "umap", "pca"]
 MAX_EFFORT = 65_536
+TSNE_UP_TO, UMAP_UP_TO = 5_000, 20_000
 MAX_POINTS = 200_000
 
 
@@ -26,6 +28,18 @@ class ProjectionSettings(Settings):
         15, ge=2, le=200, description="Neighbours that a point is kept close to; t-SNE's perplexity."
     )
     seed: int = Field(0, ge=0, lt=2**31, description="Of the sample, and of t-SNE and UMAP.")
+
+    def method_for(self, points: int) -> ProjectionMethod:
+        """How so many points are placed: by what looks for neighbours only where there are more than it looks for.
+
+        UMAP's kernels take longer to compile than t-SNE takes for a few thousand points.
+        """
+        # t-SNE weighs three times its perplexity of neighbours.
+        if self.method in ("pca", "none") or points <= 3 * self.neighbors + 1:
+            return "pca"
+        if self.method != "auto":
+            return self.method
+        return "tsne" if points <= TSNE_UP_TO else "umap" if points <= UMAP_UP_TO else "pca"
 
 
 class IndexSettings(Settings):

@@ -10,7 +10,7 @@ import shutil
 import time
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,26 +22,10 @@ from service.search.embedding_set import PROJECTION
 from service.search.exact import unit
 from service.search.index_settings import ProjectionSettings
 
-__all__ = ["choose_method", "make_projection", "projection_identity"]
+__all__ = ["make_projection", "projection_identity"]
 
-Method = Literal["tsne", "umap", "pca"]
-
-TSNE_UP_TO, UMAP_UP_TO = 5_000, 20_000
 BLOCK_ROWS = 65_536
 STEPS = "projection steps"
-
-
-def choose_method(settings: ProjectionSettings, points: int) -> Method:
-    """How so many points are placed: by what looks for neighbours only where there are more than it looks for.
-
-    UMAP's kernels take longer to compile than t-SNE takes for a few thousand points.
-    """
-    # t-SNE weighs three times its perplexity of neighbours.
-    if settings.method == "pca" or settings.method == "none" or points <= 3 * settings.neighbors + 1:
-        return "pca"
-    if settings.method != "auto":
-        return settings.method
-    return "tsne" if points <= TSNE_UP_TO else "umap" if points <= UMAP_UP_TO else "pca"
 
 
 def projection_identity(settings: ProjectionSettings, content_hash: str) -> str:
@@ -77,7 +61,7 @@ def _project(vectors: npt.NDArray[Any], settings: ProjectionSettings, directory:
     if nodes > settings.points:
         drawn = np.random.default_rng(settings.seed).choice(nodes, settings.points, replace=False, shuffle=False)
         rows = np.sort(drawn)
-    method = choose_method(settings, len(rows))
+    method = settings.method_for(len(rows))
     steps = 1 if method == "pca" else 2
     emit.progress(0, steps, STEPS)
     directions = _directions(vectors, rows)
