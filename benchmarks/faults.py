@@ -34,12 +34,12 @@ from service.settings import ServiceSettings
 from service.store import Store
 
 KINDS = {
-    "client gone": 38,
-    "artefact corrupted": 24,
-    "process killed": 14,
-    "server killed": 12,
-    "database locked": 6,
-    "disk full": 6,
+    "client gone": 46,
+    "artefact corrupted": 28,
+    "process killed": 10,
+    "server killed": 7,
+    "database locked": 5,
+    "disk full": 4,
 }
 UNFINISHED = 6
 RESOURCES = {"cores": 1, "gpus": 0, "memory_bytes": 1, "disk_bytes": 0}
@@ -57,6 +57,7 @@ class Storm:
         self.over = threading.Event()
         self.moment = threading.Lock()
         self.sent = 0
+        self.took: Counter = Counter()
 
     def run(self, faults: int) -> None:
         """Everything: the faults, then the peace after them, in which the books are closed."""
@@ -72,8 +73,12 @@ class Storm:
             began = time.monotonic()
             detail = getattr(self, "_" + kind.replace(" ", "_"))()
             self.books.faults[f"{kind}: {detail}"] += 1
+            self.took[kind] += time.monotonic() - began
             if (number + 1) % 50 == 0:
-                print(f"{number + 1} faults, {len(self.books.jobs)} jobs, last took {time.monotonic() - began:.1f} s")
+                print(
+                    f"{number + 1} faults, {len(self.books.jobs)} jobs",
+                    {kind: round(s) for kind, s in self.took.items()},
+                )
                 sys.stdout.flush()
             self._still_there(f"{kind}: {detail}")
         self.over.set()
@@ -129,19 +134,20 @@ class Storm:
             key = f"key-{self.sent}"
         body = {
             "kind": "index",
-            "embedding": self.truths[1].ref,
+            "embedding": self.truths[-1].ref,
+            "index": {"kind": "hnsw"},
             "resources": RESOURCES,
             "labels": {"key": key},
         }
         if self.sent % 150 == 40:
             graph = retried(lambda: client.post("/v1/graphs", json={"source": {"kind": "npz", "path": "ring.npz"}}))
             body |= {"kind": "pipeline", "graph": graph.json()["id"], "train": TINY}
-            del body["embedding"]
+            del body["embedding"], body["index"]
         elif self.sent % 60 != 20:
             self.stages[key] = stages or rng.randint(1, 3)
             labels = {"stages": str(self.stages[key]), "seconds": str(seconds or rng.uniform(0.05, 0.5))}
             body |= {"kind": "preprocess", "graph": self.graph, "labels": labels | {"key": key}}
-            del body["embedding"]
+            del body["embedding"], body["index"]
 
         def send() -> httpx2.Response:
             answer = client.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
@@ -168,11 +174,12 @@ class Storm:
         head = f"POST /v1/embeddings/{truth.ref}/neighbors HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         whole = head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
         job = self.rng.choice(list(self.books.jobs.values()) or ["job_0"])
+        follow = f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"
         sent = {
             "half a header": whole[: self.rng.randrange(1, len(head))],
             "half a body": whole[: -self.rng.randrange(1, len(body))],
             "answer cut": whole,
-            "events cut": f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n".encode(),
+            "events cut": follow.encode(),
             "export cut": f"GET /v1/embeddings/{truth.ref}/vectors HTTP/1.1\r\nHost: x\r\n\r\n".encode(),
             "garbage": self.rng.randbytes(200),
         }[what]
@@ -186,7 +193,7 @@ class Storm:
         return what
 
     def _artefact_corrupted(self) -> str:
-        truth = self.rng.choice(self.truths)
+        truth = self.rng.choice(self.truths[:-1])
         root = self.sets / truth.ref
         file = self.rng.choice(
             [
@@ -357,7 +364,7 @@ class Storm:
                 self.books.wrong(f"left behind: {about}")
 
 
-def _command(worker) -> str:  # noqa: ANN001
+def _command(worker) -> str:
     with suppress(Exception):
         return " ".join(worker.process.cmdline())
     return ""
@@ -393,6 +400,7 @@ def main() -> int:
         truths = [
             make_set(sets / "strings", store, "strings", 300, "exact"),
             make_set(sets / "numbers", store, "numbers", 2000, "hnsw"),
+            make_set(sets / "indexed", store, "indexed", 1000, "hnsw"),  # again and again, by jobs; never corrupted
         ]
         store.close()
         server = Server(scratch, settings)

@@ -156,7 +156,7 @@ class Truth:
         books.wrong(f"{self.ref} lost {self.ids[row]}: {answer.text[:300]}")
 
 
-def retried(send, seconds: float = 60.0):  # noqa: ANN001, ANN201
+def retried(send, seconds: float = 60.0):
     """The answer of ``send``, sent again while the server is away, full or without its store."""
     end = time.monotonic() + seconds
     while True:

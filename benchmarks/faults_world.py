@@ -17,8 +17,8 @@ from pathlib import Path
 import httpx2
 import numpy as np
 import pyarrow as pa
-
 from faults_books import Truth
+
 from preprocessing.artifact import build, read_manifest
 from preprocessing.bundle import BUNDLE
 from preprocessing.ids import IdMap

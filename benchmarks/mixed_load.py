@@ -92,7 +92,7 @@ class Slow:
         for thread in self._threads:
             thread.join()
 
-    def _run(self, work) -> None:  # noqa: ANN001
+    def _run(self, work) -> None:
         try:
             with self._server.client() as client:
                 while not self._over.is_set():
