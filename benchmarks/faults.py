@@ -61,9 +61,9 @@ class Storm:
 
     def run(self, faults: int) -> None:
         """Everything: the faults, then the peace after them, in which the books are closed."""
-        with self.server.client() as client:
-            listed = client.get("/v1/graphs").json()["items"]
-            self.graph = next(graph["id"] for graph in listed if graph["name"] == self.truths[0].ref)
+        client = self.server.client()
+        listed = client.get("/v1/graphs").json()["items"]
+        self.graph = next(graph["id"] for graph in listed if graph["name"] == self.truths[0].ref)
         threads = [threading.Thread(target=work, daemon=True) for work in (self._question, self._send_jobs)]
         for thread in threads:
             thread.start()

@@ -120,11 +120,12 @@ class Server:
         (self.books / "ledger").touch()
         self.epoch, self.starts = 1, 0
         self.process: subprocess.Popen[bytes] | None = None
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        self._client = httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30.0, limits=limits)
 
     def client(self) -> httpx2.Client:
-        """A client that keeps no connection: one kept over a restart would be cut by no fault of the server's."""
-        limits = httpx2.Limits(max_keepalive_connections=0)
-        return httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30.0, limits=limits)
+        """The one client of all threads. It keeps no connection: a restart would cut it by no fault of the server's."""
+        return self._client
 
     def launch(self) -> None:
         """Begin to start."""
@@ -151,8 +152,7 @@ class Server:
     def answers(self) -> bool:
         """Whether it answers now."""
         try:
-            with self.client() as client:
-                return bool(client.get("/livez").status_code == 200)
+            return bool(self._client.get("/livez").status_code == 200)
         except httpx2.TransportError:
             return False
 
