@@ -22,6 +22,7 @@ from preprocessing.artifact import read_manifest
 from preprocessing.attributes import Attribute, open_attribute
 from preprocessing.errors import ArtifactError
 from preprocessing.ids import IdMap
+from preprocessing.stored_array import open_array
 
 __all__ = [
     "BUNDLE",
@@ -60,9 +61,9 @@ class Topology:
         """The arrays in ``directory``, memory-mapped; ``ArtifactError`` when one is absent or damaged."""
         weights = directory / "weights.npy"
         return cls(
-            _array(directory / "indptr.npy"),
-            _array(directory / "indices.npy"),
-            _array(weights) if weights.exists() else None,
+            open_array(directory / "indptr.npy", "make the bundle again"),
+            open_array(directory / "indices.npy", "make the bundle again"),
+            open_array(weights, "make the bundle again") if weights.exists() else None,
         )
 
     @property
@@ -166,7 +167,7 @@ class PprRows:
         if k == int(self.settings["top_k"]):
             return exact
         # A proof of K is one of its first k where no later score, with the error it may have, reaches the k-th.
-        scores = _array(self.folder / SCORES)
+        scores = open_array(self.folder / SCORES, "make the bundle again")
         proved: npt.NDArray[np.bool_] = exact & (
             (self._column("count") <= k) | (scores[:, k - 1] - scores[:, k] >= self._column("error"))
         )
@@ -246,12 +247,12 @@ class Bundle:
             case "none":
                 return None
             case "dense":
-                return DenseFeatures(_array(directory / "dense.npy"))
+                return DenseFeatures(open_array(directory / "dense.npy", "make the bundle again"))
             case _:
                 return SparseFeatures(
-                    _array(directory / "indptr.npy"),
-                    _array(directory / "indices.npy"),
-                    _array(directory / "values.npy"),
+                    open_array(directory / "indptr.npy", "make the bundle again"),
+                    open_array(directory / "indices.npy", "make the bundle again"),
+                    open_array(directory / "values.npy", "make the bundle again"),
                     (self.num_nodes, int(self.manifest["features"]["columns"])),
                 )
 
@@ -304,7 +305,7 @@ class Bundle:
                 where=str(self.path / "ppr"),
             )
         folder = self.path / "ppr"
-        neighbors, scores = (_array(folder / name)[:, :k] for name in (NEIGHBORS, SCORES))
+        neighbors, scores = (open_array(folder / name, "make the bundle again")[:, :k] for name in (NEIGHBORS, SCORES))
         return PprRows(neighbors, scores, manifest["settings"], folder)
 
     def degree_weights_manifest(self) -> dict[str, Any]:
@@ -332,16 +333,6 @@ class Bundle:
         except ArtifactError as error:
             error.remedy = f"rgrl preprocess {self.path}"
             raise
-
-
-def _array(file: Path) -> npt.NDArray[Any]:
-    try:
-        array: npt.NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(
-            f"the array cannot be read ({error})", where=str(file), remedy="make the bundle again"
-        ) from error
-    return array
 
 
 def _encoded(column: pa.Array) -> tuple[Int64Array, list[str]]:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from preprocessing.array_types import Int64Array
 from preprocessing.errors import ArtifactError
+from preprocessing.stored_array import open_array
 
 __all__ = ["IdKind", "IdMap"]
 
@@ -51,9 +52,13 @@ class IdMap:
         integers, strings = Path(directory) / "ids.npy", Path(directory) / "ids.arrow"
         try:
             if integers.exists():
-                return cls(np.load(integers, mmap_mode="r", allow_pickle=False))
-            # One batch, taken as it lies: joining chunks would copy every id into memory.
-            return cls(pa.ipc.open_file(pa.memory_map(str(strings))).get_batch(0).column("id"))
+                ids = open_array(integers)
+                whole = ids.ndim == 1 and ids.dtype == np.int64
+            else:
+                # One batch, taken as it lies: joining chunks would copy every id into memory.
+                ids = pa.ipc.open_file(pa.memory_map(str(strings))).get_batch(0).column("id")
+                ids.validate()
+                whole = ids.type == pa.large_string() and ids.null_count == 0
         except FileNotFoundError:
             raise ArtifactError(
                 "there are no ids here", expected="ids.npy or ids.arrow", where=str(directory)
@@ -62,6 +67,14 @@ class IdMap:
             raise ArtifactError(
                 f"the ids cannot be read ({error})", remedy="make the artefact again", where=str(directory)
             ) from error
+        if not whole:
+            raise ArtifactError(
+                "the ids cannot be read",
+                expected="int64 or string ids",
+                remedy="make the artefact again",
+                where=str(directory),
+            )
+        return cls(ids)
 
     def save(self, directory: Path) -> None:
         """Write ``ids.npy`` or ``ids.arrow`` for ``open``, and ``ids.parquet`` (column ``id``) for everyone else."""

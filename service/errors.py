@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
+import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
@@ -35,6 +36,8 @@ __all__ = [
     "install_error_handlers",
     "problem_response",
 ]
+
+log = structlog.get_logger(__name__)
 
 
 class NotFoundError(RgrlError):
@@ -204,6 +207,8 @@ def _request_id(request: Request) -> str | None:
 
 async def _answer_rgrl(request: Request, error: Exception) -> Response:
     assert isinstance(error, RgrlError)
+    if status_of(error) >= 500:
+        log.error("a request failed", exc_info=error)
     expected = "" if error.expected is None else f"; expected: {error.expected}"
     fields = (
         [] if error.pointer is None else [FieldProblem(pointer=error.pointer, code=error.code, detail=error.problem)]
@@ -266,7 +271,10 @@ def _methods(request: Request) -> set[str]:
     return {method for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") if known(method)}
 
 
-async def _answer_database(request: Request, _error: Exception) -> Response:
+async def _answer_database(request: Request, error: Exception) -> Response:
+    assert isinstance(error, OperationalError)
+    # SQLAlchemy's own words hold the statement with its values.
+    log.error("the job store does not answer", cause=str(error.orig))
     return problem_response(
         503, "unavailable", "the job store does not answer", request_id=_request_id(request), retryable=True
     )

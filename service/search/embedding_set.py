@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from preprocessing.artifact import read_manifest
 from preprocessing.bundle import Bundle, Topology
 from preprocessing.errors import ArtifactError
 from preprocessing.ids import IdMap
+from preprocessing.stored_array import open_array
 from service.search.knn_index import KNN_INDEX, KnnIndex
 from service.search.neighbors import Space
 from service.search.sorted_rows import contains
@@ -36,15 +38,35 @@ __all__ = ["EMBEDDING_SET", "PROJECTION", "EmbeddingSet", "EmbeddingSets", "open
 EMBEDDING_SET, PROJECTION = "embedding_set", "projection"
 
 
+@contextmanager
+def damage_told(path: Path) -> Iterator[None]:
+    """``ArtifactError`` for what a manifest lacks, or has in another shape, while inside."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ArtifactError(
+            f"the artefact is damaged ({type(error).__name__})", remedy="make it again", where=str(path)
+        ) from error
+
+
+def _check_topology(stored: Topology, nodes: int, bundle: Path | None) -> None:
+    if stored.num_nodes != nodes or stored.num_arcs != len(stored.indices):
+        raise ArtifactError(
+            "the graph's arrays are not of one size",
+            given=f"{stored.num_nodes} nodes, {len(stored.indices)} arcs",
+            expected=f"{nodes} nodes, {stored.num_arcs} arcs",
+            remedy="make the bundle again",
+            where=str(bundle),
+        )
+
+
 def open_vectors(path: Path, manifest: dict[str, Any]) -> npt.NDArray[Any]:
     """The vectors [N, D] of the set at ``path``, mapped; ``ArtifactError`` unless they are as its manifest says."""
     file = path / "vectors.npy"
-    expected = (int(manifest["counts"]["nodes"]), int(manifest["counts"]["dim"]))
-    try:
-        vectors: npt.NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"the vectors cannot be read ({error})", where=str(file), remedy="train again") from error
-    if vectors.shape != expected or vectors.dtype.kind != "f":
+    with damage_told(path):
+        expected = (int(manifest["counts"]["nodes"]), int(manifest["counts"]["dim"]))
+    vectors = open_array(file, "train again")
+    if vectors.shape != expected or vectors.dtype.kind != "f" or not vectors.flags.c_contiguous:
         raise ArtifactError(
             "the vectors are not as the manifest says",
             given=f"{vectors.dtype} {vectors.shape}",
@@ -65,6 +87,10 @@ class EmbeddingSet:
         # A plain view of the mapped file: indexing a memmap costs more.
         self.vectors = open_vectors(path, self.manifest).view(np.ndarray)
         self.ids = IdMap.open(path)
+        if len(self.ids) != self.nodes:
+            raise ArtifactError(
+                "the ids are not as many as the vectors", given=len(self.ids), expected=str(self.nodes), where=str(path)
+            )
         self._bundle = bundle
         self._lock = threading.Lock()
         self._space: Space | None = None
@@ -148,14 +174,17 @@ class EmbeddingSet:
     def _open_space(self) -> Space:
         kind, index = None, None
         if (self.path / "index").exists():
-            index = KnnIndex.open(self.path / "index")
-            kind = read_manifest(self.path / "index", KNN_INDEX)["index"]
+            with damage_told(self.path / "index"):
+                index = KnnIndex.open(self.path / "index", self.vectors.shape)
+                kind = read_manifest(self.path / "index", KNN_INDEX)["index"]
         return Space(self.vectors, kind, index)
 
     def _symmetric(self) -> Topology:
         with self._lock:
             if self._topology is None:
-                stored = self._open_bundle().symmetric
+                with damage_told(self._bundle or self.path):
+                    stored = self._open_bundle().symmetric
+                _check_topology(stored, self.nodes, self._bundle)
                 # Plain views of the mapped files: slicing a memmap costs five times as much.
                 self._topology = Topology(stored.indptr.view(np.ndarray), stored.indices.view(np.ndarray))
             return self._topology
@@ -164,7 +193,8 @@ class EmbeddingSet:
         if self._bundle is None:
             raise ArtifactError("the set's graph is not known", expected="a graph bundle", where=str(self.path))
         bundle = Bundle(self._bundle)
-        trained_on = self.manifest["bundle"]["content_hash"]
+        with damage_told(self.path):
+            trained_on = self.manifest["bundle"]["content_hash"]
         if bundle.content_hash != trained_on:
             raise ArtifactError(
                 "the graph has changed since the embedding set was trained",

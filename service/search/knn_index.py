@@ -15,7 +15,7 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.artifact import read_manifest
+from preprocessing.artifact import hash_file, read_manifest
 from preprocessing.errors import ArtifactError
 from preprocessing.stage import Emitter
 from service.search.index_settings import IndexKind, IndexSettings
@@ -56,22 +56,36 @@ class KnnIndex:
         self._index = index
 
     @classmethod
-    def open(cls, path: Path) -> KnnIndex | None:
-        """The index artefact at ``path``, or None where it is the decision to scan."""
+    def open(cls, path: Path, shape: tuple[int, ...]) -> KnnIndex | None:
+        """The index artefact at ``path`` over vectors of ``shape``, or None where it is the decision to scan.
+
+        ``ArtifactError`` unless the file is as it was written: faiss walks its links unchecked, and a changed one ends
+        the process, or hides nodes.
+        """
         manifest = read_manifest(path, KNN_INDEX)
         kind: IndexKind = manifest["index"]
         if kind == "exact":
             return None
         try:
-            # Mapped where its kind allows: opened at once, shared with the page cache, and searched no slower.
-            index = faiss.read_index(str(path / FAISS_FILE), faiss.IO_FLAG_MMAP_IFC)
-        except RuntimeError as error:
+            # Hashed before faiss looks at it, which also brings it into memory; then mapped where its kind allows, shared
+            # with the page cache and searched no slower.
+            whole = hash_file(path / FAISS_FILE) == manifest["files"][FAISS_FILE]
+            index = faiss.read_index(str(path / FAISS_FILE), faiss.IO_FLAG_MMAP_IFC) if whole else None
+            whole = whole and (index.ntotal, index.d) == shape
+        except (RuntimeError, MemoryError, OSError) as error:
             raise ArtifactError(
                 "the index cannot be read",
                 expected="a faiss index",
                 remedy="rgrl index the embedding set again",
                 where=str(path / FAISS_FILE),
             ) from error
+        if not whole:
+            raise ArtifactError(
+                "the index is not the one that was built on these vectors",
+                expected=f"sha256 {manifest['files'][FAISS_FILE]}, {shape[0]} vectors of length {shape[1]}",
+                remedy="rgrl index the embedding set again",
+                where=str(path / FAISS_FILE),
+            )
         return cls(kind, index, int(manifest["effort"]))
 
     def save(self, directory: Path) -> None:

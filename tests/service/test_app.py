@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -159,14 +160,34 @@ def test_figures_are_by_template(client: TestClient) -> None:
     assert {name for name in names if not name.startswith("rgrl_")} <= {"python_info"}
 
 
-def test_one_log_line_a_request(client: TestClient) -> None:
+LOGGED = [structlog.contextvars.merge_contextvars, structlog.processors.format_exc_info]
+
+
+@contextmanager
+def all_logs() -> Iterator[list[Any]]:
     quiet = structlog.get_config()["wrapper_class"]
-    structlog.configure(wrapper_class=structlog.BoundLogger)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     try:
-        with structlog.testing.capture_logs() as lines:
-            client.get("/v1/jobs/job_x", headers={"X-Request-ID": "r1"})
+        with structlog.testing.capture_logs(LOGGED) as lines:
+            yield lines
     finally:
         structlog.configure(wrapper_class=quiet)
+
+
+@pytest.mark.parametrize(
+    ("path", "cause"), [("/locked", "nowhere"), ("/unknown-domain", "something"), ("/broken", "secret")]
+)
+def test_the_log_says_why_a_request_failed(client: TestClient, path: str, cause: str) -> None:
+    with all_logs() as lines:
+        client.get(path, headers={"X-Request-ID": "r1"})
+    (line,) = [line for line in lines if line["log_level"] == "error"]
+    assert line["request_id"] == "r1"
+    assert cause in (line.get("cause") or line["exception"])
+
+
+def test_one_log_line_a_request(client: TestClient) -> None:
+    with all_logs() as lines:
+        client.get("/v1/jobs/job_x", headers={"X-Request-ID": "r1"})
     (line,) = [line for line in lines if line["event"] == "answered"]
     assert (line["method"], line["route"], line["status"]) == ("GET", "/v1/jobs/{id}", 404)
     assert line["ms"] > 0

@@ -1,0 +1,101 @@
+"""Files of a set that were damaged where they lie: an answer that says so, and never a wrong one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from embedding_fixtures import add_set, settings, write_bundle, write_set
+from fastapi.testclient import TestClient
+
+from preprocessing.stage import Emitter
+from service.api.app import create_app
+from service.search.index_settings import IndexSettings
+from service.search.indexing import build_index
+from service.store import Store
+
+NODES, DIM = 60, 4
+FILES = ("manifest.json", "vectors.npy", "ids.npy", "index/manifest.json", "index/index.faiss")
+GRAPH = ("manifest.json", "topology/indptr.npy", "topology/indices.npy")
+
+
+def replaced(file: Path, content: bytes) -> None:
+    """Under a new inode, as a copy or a restore leaves it: a mapped file cannot shrink below its readers."""
+    new = file.with_name("new")
+    new.write_bytes(content)
+    new.replace(file)
+
+
+def asked(folder: Path, set_file: str | None, graph_file: str | None, change: object) -> list:
+    vectors = np.random.default_rng(1).standard_normal((NODES, DIM)).astype(np.float32)
+    content = write_bundle(folder / "graph", NODES, [(node, (node + 1) % NODES) for node in range(NODES)])
+    path = write_set(folder / "set", vectors, content=content)
+    build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+    app = create_app(settings(folder / "home"))
+    app.state.scheduler.start = lambda: None
+    store: Store = app.state.store
+    ref = add_set(store, path, folder / "graph")
+    file = path / set_file if set_file else folder / "graph" / str(graph_file)
+    replaced(file, change(file.read_bytes()))  # type: ignore[operator]
+    with TestClient(app, raise_server_exceptions=False) as client:
+        root = f"/v1/embeddings/{ref}"
+        near = {"queries": [{"id": 3}], "k": 5, "exclude": {"connected": True}}
+        answers = [client.get(f"{root}/vectors/3"), client.post(f"{root}/neighbors", json=near)]
+    if answers[0].status_code == 200:
+        assert np.allclose(answers[0].json()["vector"], vectors[3])
+    return answers
+
+
+@pytest.mark.parametrize("set_file", FILES)
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.97])
+def test_a_file_cut_short(tmp_path: Path, set_file: str, share: float) -> None:
+    answers = asked(tmp_path, set_file, None, lambda whole: whole[: int(share * len(whole))])
+    assert answers[1].status_code == 409, answers[1].text
+    assert answers[1].json()["code"] == "artifact_invalid"
+    assert all(answer.status_code in {200, 409} for answer in answers)
+
+
+@pytest.mark.parametrize("graph_file", GRAPH)
+def test_a_graph_cut_short(tmp_path: Path, graph_file: str) -> None:
+    answers = asked(tmp_path, None, graph_file, lambda whole: whole[: len(whole) // 2])
+    assert [answer.status_code for answer in answers] == [200, 409]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("vectors.npy", b"'<f4'", b"'>f4'"),
+        ("vectors.npy", b"'<f4'", b"'<f2'"),
+        ("vectors.npy", b"{'descr'", b"\xbc'descr'"),
+        ("vectors.npy", b", }", b", ("),
+        ("vectors.npy", b"False", b"True "),
+        ("ids.npy", b"(60,)", b"(59,)"),
+        ("ids.npy", b"'<i8'", b"'<f8'"),
+        ("ids.npy", b"'<i8'", b"'>i8'"),
+        ("manifest.json", b'"counts"', b'"bounts"'),
+        ("manifest.json", b'"nodes"', b'"modes"'),
+        ("index/manifest.json", b'"index":', b'"undex":'),
+        ("index/manifest.json", b'"files"', b'"miles"'),
+    ],
+)
+def test_a_changed_byte_that_would_be_read_otherwise(tmp_path: Path, file: str, old: bytes, new: bytes) -> None:
+    def change(whole: bytes) -> bytes:
+        assert old in whole
+        return whole.replace(old, new, 1)
+
+    answers = asked(tmp_path, file, None, change)
+    assert answers[1].status_code == 409, answers[1].text
+    assert answers[1].json()["code"] == "artifact_invalid"
+
+
+@pytest.mark.parametrize("place", [0, 9, 60, 400, -200])
+def test_a_changed_index_is_refused(tmp_path: Path, place: int) -> None:
+    """faiss would follow links that lead nowhere, which ends the process."""
+
+    def change(whole: bytes) -> bytes:
+        changed = bytearray(whole)
+        changed[place] ^= 64
+        return bytes(changed)
+
+    assert [answer.status_code for answer in asked(tmp_path, "index/index.faiss", None, change)] == [200, 409]
