@@ -18,21 +18,31 @@ from trainer.settings import TrainSettings
 
 __all__ = ["Estimate", "estimate"]
 
-FLOPS_PER_CORE = 5e9
-PPR_ROWS_PER_CORE = 5e3
-INGEST_BYTES_PER_S = 5e7
+# Rates of one core of this machine, fitted to processor time of real runs (benchmarks/estimates.py).
+FLOPS_PER_CORE = 2.4e10
+SPARSE_FLOPS_PER_CORE = 3e9
+PPR_ROWS_PER_CORE = 1e4
 # Rows that are solved until they are proved, on graphs of at most ``ppr.exact_arcs``.
-PPR_EXACT_ROWS_PER_CORE = 7e2
-# Memory in MiB and seconds of a stage whose graph is next to nothing: imports, threads, kernels from their cache
-# (benchmarks/estimates.py --quick, 2026-11-29, two cores).
+PPR_EXACT_ROWS_PER_CORE = 6e2
+INGEST_BYTES_PER_S = 2e7
+# Nodes whose layers a mini-batch computes for each of its queries: neighbours and anchors.
+NODES_A_QUERY = 100
+# Matrices of queries by anchors of both views, their gradients counted.
+SIMILARITY_COPIES = 10
+DISTANCE_FLOPS_PER_CORE = 5e9
+# Numbers of the vectors that one block of an exact search holds.
+SCORED_AT_ONCE = 2**22
+# Distances taken for each candidate that an HNSW build weighs.
+HNSW_DISTANCES = 10
+# Memory in MiB and seconds of a stage whose graph is next to nothing: imports, threads, kernels from their cache.
 START = {
-    "ingest": (130, 1.5),
+    "ingest": (120, 1.5),
     "append": (200, 1.5),
-    "preprocess": (200, 3.0),
-    "train": (600, 8.0),
+    "preprocess": (180, 2.3),
+    "train": (370, 6.0),
     "embed": (300, 4.0),
-    "evaluate": (400, 5.0),
-    "index": (110, 0.7),
+    "evaluate": (330, 5.0),
+    "index": (45, 0.6),
 }
 PROBE_STEP_FLOPS = 6.0
 NO_SIZE = "the graph is not ingested yet, and no file of this machine tells its size"
@@ -128,21 +138,31 @@ def _preprocess(size: GraphSize, spec: dict[str, Any], _dim: int, cores: int) ->
 
 
 def _train(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
-    """Two views, forward and backward online and forward on the target: seven passes of products and SpMM an epoch."""
+    """Two views, forward and backward online and forward on the target: seven passes of products and SpMM a step.
+
+    At the end one pass more makes the embeddings.
+    """
     settings = TrainSettings.model_validate(spec).for_graph(size.nodes)
-    widths, run, full = settings.encoder.layers, settings.run, settings.batch.mode == "full"
-    held = size.nodes if full else min(settings.batch.size * 100, size.nodes)
+    widths, hidden, full = settings.encoder.layers, settings.encoder.predictor_hidden, settings.batch.mode == "full"
+    queries = size.nodes if full else min(settings.batch.size, size.nodes)
+    held = size.nodes if full else min(NODES_A_QUERY * queries, size.nodes)
+    steps: float = settings.epochs * size.nodes / queries
+    if settings.run.max_steps is not None:
+        steps = min(steps, settings.run.max_steps * settings.optimizer.accumulate * max(settings.run.num_workers, 1))
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
-    spmm = size.arcs * sum(widths)
-    comparisons = size.nodes * _compared(settings, size.nodes if full else settings.batch.size) * dim
-    epochs: float = settings.epochs
-    if run.max_steps is not None:
-        queries = size.nodes if full else settings.batch.size * max(run.num_workers, 1)
-        epochs = min(epochs, run.max_steps * settings.optimizer.accumulate * queries / size.nodes)
-    operations = epochs * 2 * (7 * (products + spmm) + 6 * comparisons)
-    activations = 4 * held * (12 * sum(widths) + 2 * settings.encoder.predictor_hidden)
-    similarities = 8 * held * settings.anchors.num_global if settings.uses_anchors else 0
-    memory, disk = size.bytes + activations + similarities, 9 * size.nodes * dim
+    passes = 1 + 7 * steps * held / size.nodes
+    heads = 2 * dim * hidden + _compared(settings, queries) * dim
+    multiplied = 2 * (passes * products + 6 * steps * queries * heads)
+    summed = 2 * passes * size.arcs * sum(widths)
+    seconds = (multiplied / FLOPS_PER_CORE + summed / SPARSE_FLOPS_PER_CORE) / cores
+    activations = 4 * held * (12 * sum(widths) + 2 * hidden)
+    similarities = 4 * SIMILARITY_COPIES * queries * settings.anchors.num_global if settings.uses_anchors else 0
+    encoder = size.columns * widths[0] + sum(a * b for a, b in pairwise(widths))
+    # Weights of both networks and Adam's two moments, in those that are kept and the one that is being written.
+    checkpoint = 4 * (4 * encoder + 3 * 2 * dim * hidden)
+    due = int(steps * queries / size.nodes) // settings.run.checkpoint_every
+    kept = min(due, settings.run.keep_checkpoints) + 1
+    memory, disk = size.bytes + activations + similarities, 9 * size.nodes * dim + kept * checkpoint
     # A bank is float16 of two views; two checkpoints have a copy each.
     bank = 4 * size.nodes * dim
     match settings.anchors.bank:
@@ -150,7 +170,7 @@ def _train(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost
             memory, disk = memory + bank, disk + 2 * bank
         case "disk":
             disk += 3 * bank
-    return memory, disk, operations / (FLOPS_PER_CORE * cores)
+    return memory, disk, seconds
 
 
 def _compared(settings: TrainSettings, queries: int) -> int:
@@ -171,12 +191,16 @@ def _evaluate(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _C
 
 
 def _index(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
-    """The vectors again, with links; every node added weighs ``build_effort`` candidates (none in an exact index)."""
+    """The vectors again, with links; every node added weighs ``build_effort`` candidates (none in an exact index).
+
+    Recall is measured against scores of all nodes, in blocks.
+    """
     exact = spec["kind"] == "exact" or (spec["kind"] == "auto" and size.nodes <= 200_000)
     held = size.nodes * (4 * dim + (0 if exact else 8 * spec["links"]))
-    weighed = 0 if exact else spec["build_effort"]
-    queries = spec["recall_queries"] * size.nodes * dim * 2
-    return 2 * held, 0 if exact else held, (2 * weighed * dim * size.nodes + queries) / (FLOPS_PER_CORE * cores)
+    scores = 12 * spec["recall_queries"] * min(size.nodes, SCORED_AT_ONCE // max(dim, 1))
+    weighed = 0 if exact else HNSW_DISTANCES * spec["build_effort"]
+    operations = 2 * (weighed + spec["recall_queries"]) * dim * size.nodes
+    return 2 * held + scores, 0 if exact else held, operations / (DISTANCE_FLOPS_PER_CORE * cores)
 
 
 _STAGES = {
