@@ -1,8 +1,9 @@
-"""What a job will roughly take, from the counts of its bundle: for a dry run.
+"""What a job will roughly take, from the counts of its graph: for a dry run.
 
 The figures are sums of what each stage must hold, write and compute, at rates typical of one core, and of what its
-process takes to start. They are meant to tell minutes from days and a laptop from a cluster; benchmarks/estimates.py
-sets them beside real runs.
+process takes to start. Memory is what must stay resident: pages of mapped files, which the kernel may drop, are none of
+it. They are meant to tell minutes from days and a laptop from a cluster; benchmarks/estimates.py sets them beside real
+runs and holds them to a factor of two.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from trainer.settings import TrainSettings
 __all__ = ["Estimate", "estimate"]
 
 # Rates of one core of this machine, fitted to processor time of real runs (benchmarks/estimates.py).
-FLOPS_PER_CORE = 2.4e10
-SPARSE_FLOPS_PER_CORE = 3e9
+FLOPS_PER_CORE = 5e10
+SPARSE_FLOPS_PER_CORE = 5e9
+# Of distances, and of products of small matrices.
+SMALL_FLOPS_PER_CORE = 5e9
 PPR_ROWS_PER_CORE = 1e4
 # Rows that are solved until they are proved, on graphs of at most ``ppr.exact_arcs``.
 PPR_EXACT_ROWS_PER_CORE = 6e2
-INGEST_BYTES_PER_S = 2e7
-# Nodes whose layers a mini-batch computes for each of its queries: neighbours and anchors.
-NODES_A_QUERY = 100
+INGEST_BYTES_PER_S = 5e7
+# Nodes that a mini-batch holds rows of for each of its queries, and that it computes every layer of.
+HELD_A_QUERY = 100
+COMPUTED_A_QUERY = 5
 # Matrices of queries by anchors of both views, their gradients counted.
 SIMILARITY_COPIES = 10
-DISTANCE_FLOPS_PER_CORE = 5e9
 # Numbers of the vectors that one block of an exact search holds.
 SCORED_AT_ONCE = 2**22
 # Distances taken for each candidate that an HNSW build weighs.
@@ -38,11 +41,11 @@ HNSW_DISTANCES = 10
 START = {
     "ingest": (120, 1.5),
     "append": (200, 1.5),
-    "preprocess": (180, 2.3),
+    "preprocess": (190, 2.3),
     "train": (370, 6.0),
     "embed": (300, 4.0),
-    "evaluate": (330, 5.0),
-    "index": (45, 0.6),
+    "evaluate": (380, 4.5),
+    "index": (65, 0.6),
 }
 PROBE_STEP_FLOPS = 6.0
 NO_SIZE = "the graph is not ingested yet, and no file of this machine tells its size"
@@ -100,7 +103,7 @@ def estimate(
 
 def _ingest(size: GraphSize, _spec: dict[str, Any], _dim: int, _cores: int) -> _Cost:
     """Arcs are sorted and features copied within the memory that is the default; what is sorted is on disk."""
-    memory = min(float(GraphSettings().memory), size.read_bytes + 16 * size.arcs)
+    memory = min(float(GraphSettings().memory), 2 * size.read_bytes + 32 * size.arcs)
     return memory, size.bytes + 24 * size.nodes, size.read_bytes / INGEST_BYTES_PER_S
 
 
@@ -117,8 +120,8 @@ def _embed(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost
     widths = spec["layers"]
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
     disk = size.nodes * (4 * max(widths) + 9 * dim)
-    operations = 2 * (products + size.arcs * sum(widths))
-    return size.bytes + 4 * size.nodes * max(widths), disk, operations / (FLOPS_PER_CORE * cores)
+    seconds = 2 * (products / FLOPS_PER_CORE + size.arcs * sum(widths) / SPARSE_FLOPS_PER_CORE) / cores
+    return size.bytes + 4 * size.nodes * max(widths), disk, seconds
 
 
 def _stage(stage: str, size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
@@ -131,7 +134,7 @@ def _stage(stage: str, size: GraphSize, spec: dict[str, Any], dim: int, cores: i
 def _preprocess(size: GraphSize, spec: dict[str, Any], _dim: int, cores: int) -> _Cost:
     """Rows of K neighbours and scores; a push a row."""
     threads = min((spec.get("threads") or cores) * max(spec.get("num_workers", 0), 1), cores)
-    disk = size.nodes * (12 * spec["ppr"]["top_k"] + 48)
+    disk = size.nodes * (12 * spec["ppr"]["top_k"] + 100)
     exact = size.arcs <= spec["ppr"]["exact_arcs"]
     rate = PPR_EXACT_ROWS_PER_CORE if exact else PPR_ROWS_PER_CORE
     return size.bytes + disk / 4, disk, size.nodes / (rate * threads)
@@ -145,12 +148,13 @@ def _train(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost
     settings = TrainSettings.model_validate(spec).for_graph(size.nodes)
     widths, hidden, full = settings.encoder.layers, settings.encoder.predictor_hidden, settings.batch.mode == "full"
     queries = size.nodes if full else min(settings.batch.size, size.nodes)
-    held = size.nodes if full else min(NODES_A_QUERY * queries, size.nodes)
+    held = size.nodes if full else min(HELD_A_QUERY * queries, size.nodes)
+    computed = size.nodes if full else min(COMPUTED_A_QUERY * queries, size.nodes)
     steps: float = settings.epochs * size.nodes / queries
     if settings.run.max_steps is not None:
         steps = min(steps, settings.run.max_steps * settings.optimizer.accumulate * max(settings.run.num_workers, 1))
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
-    passes = 1 + 7 * steps * held / size.nodes
+    passes = 1 + 7 * steps * computed / size.nodes
     heads = 2 * dim * hidden + _compared(settings, queries) * dim
     multiplied = 2 * (passes * products + 6 * steps * queries * heads)
     summed = 2 * passes * size.arcs * sum(widths)
@@ -187,7 +191,7 @@ def _compared(settings: TrainSettings, queries: int) -> int:
 def _evaluate(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """Logistic regression on each split, for the embeddings and three baselines of at most their width."""
     operations = PROBE_STEP_FLOPS * spec["splits"] * spec["steps"] * size.nodes * dim * (4 if spec["baselines"] else 1)
-    return 12 * size.nodes * dim + size.bytes, 1e5, operations / (FLOPS_PER_CORE * cores)
+    return 12 * size.nodes * dim + size.bytes, 1e5, operations / (SMALL_FLOPS_PER_CORE * cores)
 
 
 def _index(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
@@ -197,10 +201,10 @@ def _index(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost
     """
     exact = spec["kind"] == "exact" or (spec["kind"] == "auto" and size.nodes <= 200_000)
     held = size.nodes * (4 * dim + (0 if exact else 8 * spec["links"]))
-    scores = 12 * spec["recall_queries"] * min(size.nodes, SCORED_AT_ONCE // max(dim, 1))
+    scores = 4 * spec["recall_queries"] * min(size.nodes, SCORED_AT_ONCE // max(dim, 1))
     weighed = 0 if exact else HNSW_DISTANCES * spec["build_effort"]
     operations = 2 * (weighed + spec["recall_queries"]) * dim * size.nodes
-    return 2 * held + scores, 0 if exact else held, operations / (DISTANCE_FLOPS_PER_CORE * cores)
+    return 2 * held + scores, 0 if exact else held, operations / (SMALL_FLOPS_PER_CORE * cores)
 
 
 _STAGES = {
