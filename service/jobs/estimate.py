@@ -42,9 +42,9 @@ START = {
     "ingest": (120, 1.5),
     "append": (200, 1.5),
     "preprocess": (190, 2.3),
-    "train": (370, 6.0),
+    "train": (380, 6.0),
     "embed": (300, 4.0),
-    "evaluate": (380, 4.5),
+    "evaluate": (370, 4.5),
     "index": (65, 0.6),
 }
 PROBE_STEP_FLOPS = 6.0
