@@ -1,8 +1,9 @@
-"""What a job will roughly take, from the counts of its bundle: for a dry run.
+"""What a job will roughly take, from the counts of its graph: for a dry run.
 
 The figures are sums of what each stage must hold, write and compute, at rates typical of one core, and of what its
-process takes to start. They are meant to tell minutes from days and a laptop from a cluster; benchmarks/estimates.py
-sets them beside real runs.
+process takes to start. Memory is what must stay resident: pages of mapped files, which the kernel may drop, are none of
+it. They are meant to tell minutes from days and a laptop from a cluster; benchmarks/estimates.py sets them beside real
+runs and holds them to a factor of two.
 """
 
 from __future__ import annotations
@@ -19,21 +20,33 @@ from trainer.settings import TrainSettings
 
 __all__ = ["Estimate", "estimate"]
 
-FLOPS_PER_CORE = 5e9
-PPR_ROWS_PER_CORE = 5e3
-INGEST_BYTES_PER_S = 5e7
+# Rates of one core of this machine, fitted to processor time of real runs (benchmarks/estimates.py).
+FLOPS_PER_CORE = 5e10
+SPARSE_FLOPS_PER_CORE = 5e9
+# Of distances, and of products of small matrices.
+SMALL_FLOPS_PER_CORE = 5e9
+PPR_ROWS_PER_CORE = 1e4
 # Rows that are solved until they are proved, on graphs of at most ``ppr.exact_arcs``.
-PPR_EXACT_ROWS_PER_CORE = 7e2
-# Memory in MiB and seconds of a stage whose graph is next to nothing: imports, threads, kernels from their cache
-# (benchmarks/estimates.py --quick, 2026-11-29, two cores).
+PPR_EXACT_ROWS_PER_CORE = 6e2
+INGEST_BYTES_PER_S = 5e7
+# Nodes that a mini-batch holds rows of for each of its queries, and that it computes every layer of.
+HELD_A_QUERY = 100
+COMPUTED_A_QUERY = 5
+# Matrices of queries by anchors of both views, their gradients counted.
+SIMILARITY_COPIES = 10
+# Numbers of the vectors that one block of an exact search holds.
+SCORED_AT_ONCE = 2**22
+# Distances taken for each candidate that an HNSW build weighs.
+HNSW_DISTANCES = 10
+# Memory in MiB and seconds of a stage whose graph is next to nothing: imports, threads, kernels from their cache.
 START = {
-    "ingest": (130, 1.5),
+    "ingest": (120, 1.5),
     "append": (200, 1.5),
-    "preprocess": (200, 3.0),
-    "train": (600, 8.0),
+    "preprocess": (190, 2.3),
+    "train": (380, 6.0),
     "embed": (300, 4.0),
-    "evaluate": (400, 5.0),
-    "index": (110, 0.7),
+    "evaluate": (370, 4.5),
+    "index": (65, 0.6),
 }
 # Bytes to start with and for each point, seconds likewise, on one core, as measured with 128 numbers a point
 # (2026-11-29): UMAP's include compiling.
@@ -94,7 +107,7 @@ def estimate(
 
 def _ingest(size: GraphSize, _spec: dict[str, Any], _dim: int, _cores: int) -> _Cost:
     """Arcs are sorted and features copied within the memory that is the default; what is sorted is on disk."""
-    memory = min(float(GraphSettings().memory), size.read_bytes + 16 * size.arcs)
+    memory = min(float(GraphSettings().memory), 2 * size.read_bytes + 32 * size.arcs)
     return memory, size.bytes + 24 * size.nodes, size.read_bytes / INGEST_BYTES_PER_S
 
 
@@ -111,8 +124,8 @@ def _embed(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost
     widths = spec["layers"]
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
     disk = size.nodes * (4 * max(widths) + 9 * dim)
-    operations = 2 * (products + size.arcs * sum(widths))
-    return size.bytes + 4 * size.nodes * max(widths), disk, operations / (FLOPS_PER_CORE * cores)
+    seconds = 2 * (products / FLOPS_PER_CORE + size.arcs * sum(widths) / SPARSE_FLOPS_PER_CORE) / cores
+    return size.bytes + 4 * size.nodes * max(widths), disk, seconds
 
 
 def _stage(stage: str, size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
@@ -125,28 +138,39 @@ def _stage(stage: str, size: GraphSize, spec: dict[str, Any], dim: int, cores: i
 def _preprocess(size: GraphSize, spec: dict[str, Any], _dim: int, cores: int) -> _Cost:
     """Rows of K neighbours and scores; a push a row."""
     threads = min((spec.get("threads") or cores) * max(spec.get("num_workers", 0), 1), cores)
-    disk = size.nodes * (12 * spec["ppr"]["top_k"] + 48)
+    disk = size.nodes * (12 * spec["ppr"]["top_k"] + 100)
     exact = size.arcs <= spec["ppr"]["exact_arcs"]
     rate = PPR_EXACT_ROWS_PER_CORE if exact else PPR_ROWS_PER_CORE
     return size.bytes + disk / 4, disk, size.nodes / (rate * threads)
 
 
 def _train(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
-    """Two views, forward and backward online and forward on the target: seven passes of products and SpMM an epoch."""
+    """Two views, forward and backward online and forward on the target: seven passes of products and SpMM a step.
+
+    At the end one pass more makes the embeddings.
+    """
     settings = TrainSettings.model_validate(spec).for_graph(size.nodes)
-    widths, run, full = settings.encoder.layers, settings.run, settings.batch.mode == "full"
-    held = size.nodes if full else min(settings.batch.size * 100, size.nodes)
+    widths, hidden, full = settings.encoder.layers, settings.encoder.predictor_hidden, settings.batch.mode == "full"
+    queries = size.nodes if full else min(settings.batch.size, size.nodes)
+    held = size.nodes if full else min(HELD_A_QUERY * queries, size.nodes)
+    computed = size.nodes if full else min(COMPUTED_A_QUERY * queries, size.nodes)
+    steps: float = settings.epochs * size.nodes / queries
+    if settings.run.max_steps is not None:
+        steps = min(steps, settings.run.max_steps * settings.optimizer.accumulate * max(settings.run.num_workers, 1))
     products = size.values * widths[0] + sum(size.nodes * a * b for a, b in pairwise(widths))
-    spmm = size.arcs * sum(widths)
-    comparisons = size.nodes * _compared(settings, size.nodes if full else settings.batch.size) * dim
-    epochs: float = settings.epochs
-    if run.max_steps is not None:
-        queries = size.nodes if full else settings.batch.size * max(run.num_workers, 1)
-        epochs = min(epochs, run.max_steps * settings.optimizer.accumulate * queries / size.nodes)
-    operations = epochs * 2 * (7 * (products + spmm) + 6 * comparisons)
-    activations = 4 * held * (12 * sum(widths) + 2 * settings.encoder.predictor_hidden)
-    similarities = 8 * held * settings.anchors.num_global if settings.uses_anchors else 0
-    memory, disk = size.bytes + activations + similarities, 9 * size.nodes * dim
+    passes = 1 + 7 * steps * computed / size.nodes
+    heads = 2 * dim * hidden + _compared(settings, queries) * dim
+    multiplied = 2 * (passes * products + 6 * steps * queries * heads)
+    summed = 2 * passes * size.arcs * sum(widths)
+    seconds = (multiplied / FLOPS_PER_CORE + summed / SPARSE_FLOPS_PER_CORE) / cores
+    activations = 4 * held * (12 * sum(widths) + 2 * hidden)
+    similarities = 4 * SIMILARITY_COPIES * queries * settings.anchors.num_global if settings.uses_anchors else 0
+    encoder = size.columns * widths[0] + sum(a * b for a, b in pairwise(widths))
+    # Weights of both networks and Adam's two moments, in those that are kept and the one that is being written.
+    checkpoint = 4 * (4 * encoder + 3 * 2 * dim * hidden)
+    due = int(steps * queries / size.nodes) // settings.run.checkpoint_every
+    kept = min(due, settings.run.keep_checkpoints) + 1
+    memory, disk = size.bytes + activations + similarities, 9 * size.nodes * dim + kept * checkpoint
     # A bank is float16 of two views; two checkpoints have a copy each.
     bank = 4 * size.nodes * dim
     match settings.anchors.bank:
@@ -154,7 +178,7 @@ def _train(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost
             memory, disk = memory + bank, disk + 2 * bank
         case "disk":
             disk += 3 * bank
-    return memory, disk, operations / (FLOPS_PER_CORE * cores)
+    return memory, disk, seconds
 
 
 def _compared(settings: TrainSettings, queries: int) -> int:
@@ -171,11 +195,12 @@ def _compared(settings: TrainSettings, queries: int) -> int:
 def _evaluate(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """Logistic regression on each split, for the embeddings and three baselines of at most their width."""
     operations = PROBE_STEP_FLOPS * spec["splits"] * spec["steps"] * size.nodes * dim * (4 if spec["baselines"] else 1)
-    return 12 * size.nodes * dim + size.bytes, 1e5, operations / (FLOPS_PER_CORE * cores)
+    return 12 * size.nodes * dim + size.bytes, 1e5, operations / (SMALL_FLOPS_PER_CORE * cores)
 
 
 def _index(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """The vectors again, with links; every node added weighs ``build_effort`` candidates (none in an exact index).
+<<<<<<< HEAD
     The map comes after.
     """
     exact = spec["kind"] == "exact" or (spec["kind"] == "auto" and size.nodes <= 200_000)
@@ -189,6 +214,17 @@ def _index(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost
     seconds = (2 * weighed * dim * size.nodes + queries) / (FLOPS_PER_CORE * cores)
     seconds += start_s + point_s * points if points else 0
     return max(2 * held, map_memory), (0 if exact else held) + 16 * points, seconds
+=======
+
+    Recall is measured against scores of all nodes, in blocks.
+    """
+    exact = spec["kind"] == "exact" or (spec["kind"] == "auto" and size.nodes <= 200_000)
+    held = size.nodes * (4 * dim + (0 if exact else 8 * spec["links"]))
+    scores = 4 * spec["recall_queries"] * min(size.nodes, SCORED_AT_ONCE // max(dim, 1))
+    weighed = 0 if exact else HNSW_DISTANCES * spec["build_effort"]
+    operations = 2 * (weighed + spec["recall_queries"]) * dim * size.nodes
+    return 2 * held + scores, 0 if exact else held, operations / (SMALL_FLOPS_PER_CORE * cores)
+>>>>>>> est
 
 
 _STAGES = {

@@ -137,7 +137,7 @@ def test_without_a_node_table_ids_tell_how_many_nodes_there_are_at_most(tmp_path
 def test_headers_of_an_npz_tell_all(tmp_path: Path, edges: pa.Table) -> None:
     ends = np.stack([edges["source"].to_numpy(), edges["target"].to_numpy()], axis=1)
     ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
-    arrays = {
+    arrays: dict[str, Any] = {
         "adj_indptr": np.searchsorted(ends[:, 0], np.arange(NODES + 1)),
         "adj_indices": ends[:, 1],
         "adj_data": np.ones(len(ends)),

@@ -21,6 +21,8 @@ from service_harness import (
     wait_for,
 )
 
+from service.jobs.estimate import FLOPS_PER_CORE
+
 CUDA = "/train/run/device"
 
 
@@ -84,11 +86,11 @@ def test_a_dry_run_counts_whom_the_objective_compares_queries_with(client: TestC
         train = {"objective": objective, "anchors": {"num_local": 4}, "run": {"epochs": 2_000_000}}
         body = {"kind": "pipeline", "graph": graph, "train": train}
         plans[objective] = client.post("/v1/jobs?dry_run=true", json=body).json()["estimate"]
-    rate = 5e9 * len(os.sched_getaffinity(0))
+    rate = FLOPS_PER_CORE * len(os.sched_getaffinity(0))
     for objective, compared in (("rgrl", 516), ("grace", 8)):
         more = plans[objective]["seconds"] - plans["bgrl"]["seconds"]
         assert more == pytest.approx(2_000_000 * 2 * 6 * 4 * compared * 128 / rate, abs=0.2)
-    assert plans["rgrl"]["memory_bytes"] - plans["bgrl"]["memory_bytes"] == 8 * 4 * 512
+    assert plans["rgrl"]["memory_bytes"] - plans["bgrl"]["memory_bytes"] == 40 * 4 * 512
     assert plans["grace"]["memory_bytes"] == plans["bgrl"]["memory_bytes"]
 
 

@@ -1,0 +1,104 @@
+"""Estimates of jobs on graphs that are not ingested yet, and what is refused by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fastapi.testclient import TestClient
+from service_harness import running_app, settings_in
+
+from preprocessing.artifact import read_manifest
+from preprocessing.bundle import BUNDLE
+from preprocessing.ingest import ingest
+from preprocessing.stage import Emitter
+
+NODES, EDGES = 2000, 12_000
+FIGURES = ("memory_bytes", "disk_bytes", "seconds")
+
+
+def write_tables(folder: Path) -> dict[str, Any]:
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(5)
+    ends = random.integers(0, NODES, (EDGES, 2))
+    pq.write_table(pa.table({"source": ends[:, 0], "target": ends[:, 1]}), folder / "edges.parquet")
+    vectors = pa.FixedSizeListArray.from_arrays(random.random(NODES * 32).astype(np.float32), 32)
+    pq.write_table(pa.table({"id": np.arange(NODES), "vector": vectors}), folder / "nodes.parquet")
+    return {"kind": "tables", "edges": str(folder / "edges.parquet"), "nodes": str(folder / "nodes.parquet")}
+
+
+def register(client: TestClient, **body: Any) -> str:
+    answer = client.post("/v1/graphs", json=body)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def dry_run(client: TestClient, graph: str, **fields: Any) -> Any:
+    answer = client.post("/v1/jobs?dry_run=true", json={"kind": "pipeline", "graph": graph, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["estimate"]
+
+
+def test_files_tell_before_an_ingest_what_the_bundle_tells_after(tmp_path: Path) -> None:
+    source = write_tables(tmp_path / "data" / "tables")
+    ingest({"out": tmp_path / "data" / "bundle", "settings": {"source": source}}, Emitter("ingest"))
+    counts = read_manifest(tmp_path / "data" / "bundle", BUNDLE)["counts"]
+    with running_app(settings_in(tmp_path)) as client:
+        before = dry_run(client, register(client, source=source))
+        after = dry_run(client, register(client, bundle=str(tmp_path / "data" / "bundle")))
+        alone = client.post("/v1/jobs?dry_run=true", json={"kind": "ingest", "graph": register(client, source=source)})
+    assert before["basis"].startswith(
+        f"by its source's files, not ingested yet: about {NODES} nodes, {2 * EDGES} arcs, 32"
+    )
+    assert after["basis"].startswith(f"{NODES} nodes, {counts['arcs']} arcs, 32")
+    # Both count the same stages, and the first the ingest, which holds less than a training.
+    assert before["memory_bytes"] == pytest.approx(after["memory_bytes"], rel=0.05)
+    only = alone.json()["estimate"]
+    for what in ("disk_bytes", "seconds"):
+        assert before[what] == pytest.approx(after[what] + only[what], rel=0.05)
+    assert all(0 < only[what] <= before[what] for what in FIGURES)
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_graph_that_is_too_large_is_refused_before_it_is_ingested(tmp_path: Path, dry: bool) -> None:
+    """Twenty million arcs in a file of a few kilobytes, for a server of 1 GiB."""
+    same = pa.array(np.zeros(10_000_000, dtype=np.int64))
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table({"source": same, "target": same}), tmp_path / "data" / "edges.parquet")
+    number = pa.array(np.zeros(1_000_000, dtype=np.int8))
+    pq.write_table(pa.table({"id": number, "x": number}), tmp_path / "data" / "nodes.parquet")
+    tables = {name: str(tmp_path / "data" / f"{name}.parquet") for name in ("edges", "nodes")}
+    with running_app(settings_in(tmp_path, max_memory_bytes=2**30)) as client:
+        graph = register(client, source={"kind": "tables", **tables})
+        body: dict[str, Any] = {"kind": "pipeline", "graph": graph, "train": {"batch": {"mode": "full"}}}
+        answer = client.post("/v1/jobs", params={"dry_run": dry}, json=body)
+        problem = answer.json()
+        assert (answer.status_code, problem["code"]) == (422, "resources_unavailable")
+        assert problem["errors"][0]["pointer"] == "/resources/memory_bytes"
+        need = int(problem["detail"].split("needs ")[1].split()[0])
+        # Two networks' layers of 256 and 128 numbers of four bytes are not all of it.
+        assert need > 2 * 1_000_000 * (256 + 128) * 4
+        assert f"needs {need} bytes of memory and this server has {2**30}" in problem["detail"]
+        assert "train.batch" in problem["remedy"]
+        assert client.get("/v1/jobs").json()["items"] == []
+        # Who knows better may say so.
+        asked = {"memory_bytes": 2**30, "disk_bytes": 0}
+        answer = client.post("/v1/jobs", params={"dry_run": dry}, json=body | {"resources": asked})
+        assert answer.status_code == (200 if dry else 201)
+
+
+def test_files_that_may_not_be_looked_at_any_more_tell_nothing(tmp_path: Path) -> None:
+    source = write_tables(tmp_path / "data" / "tables")
+    outside = write_tables(tmp_path / "elsewhere")
+    with running_app(settings_in(tmp_path)) as client:
+        graph = register(client, source=source)
+        assert dry_run(client, graph)["memory_bytes"] > 0
+        Path(source["nodes"]).unlink()
+        Path(source["nodes"]).symlink_to(outside["nodes"])
+        assert [dry_run(client, graph)[what] for what in FIGURES] == [None] * 3
+        Path(source["nodes"]).unlink()
+        assert [dry_run(client, graph)[what] for what in FIGURES] == [None] * 3
