@@ -200,31 +200,20 @@ def _evaluate(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _C
 
 def _index(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost:
     """The vectors again, with links; every node added weighs ``build_effort`` candidates (none in an exact index).
-<<<<<<< HEAD
-    The map comes after.
-    """
-    exact = spec["kind"] == "exact" or (spec["kind"] == "auto" and size.nodes <= 200_000)
-    held = size.nodes * (4 * dim + (0 if exact else 8 * spec["links"]))
-    weighed = 0 if exact else spec["build_effort"]
-    queries = spec["recall_queries"] * size.nodes * dim * 2
-    drawn = ProjectionSettings.model_validate(spec.get("projection", {}))
-    points = 0 if drawn.method == "none" else min(drawn.points, size.nodes)
-    start_bytes, point_bytes, start_s, point_s = MAP[drawn.method_for(points)]
-    map_memory = (start_bytes + point_bytes * points if points else 0) + 4 * dim * points
-    seconds = (2 * weighed * dim * size.nodes + queries) / (FLOPS_PER_CORE * cores)
-    seconds += start_s + point_s * points if points else 0
-    return max(2 * held, map_memory), (0 if exact else held) + 16 * points, seconds
-=======
-
-    Recall is measured against scores of all nodes, in blocks.
+    The map comes after. Recall is measured against scores of all nodes, in blocks.
     """
     exact = spec["kind"] == "exact" or (spec["kind"] == "auto" and size.nodes <= 200_000)
     held = size.nodes * (4 * dim + (0 if exact else 8 * spec["links"]))
     scores = 4 * spec["recall_queries"] * min(size.nodes, SCORED_AT_ONCE // max(dim, 1))
     weighed = 0 if exact else HNSW_DISTANCES * spec["build_effort"]
     operations = 2 * (weighed + spec["recall_queries"]) * dim * size.nodes
-    return 2 * held + scores, 0 if exact else held, operations / (SMALL_FLOPS_PER_CORE * cores)
->>>>>>> est
+    drawn = ProjectionSettings.model_validate(spec.get("projection", {}))
+    points = 0 if drawn.method == "none" else min(drawn.points, size.nodes)
+    start_bytes, point_bytes, start_s, point_s = MAP[drawn.method_for(points)]
+    map_memory = (start_bytes + point_bytes * points if points else 0) + 4 * dim * points
+    map_seconds = start_s + point_s * points if points else 0
+    seconds = operations / (SMALL_FLOPS_PER_CORE * cores) + map_seconds
+    return max(2 * held + scores, map_memory), (0 if exact else held) + 16 * points, seconds
 
 
 _STAGES = {

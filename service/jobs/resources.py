@@ -122,13 +122,8 @@ def check_resources(need: Resources, have: Capacity, home: Path, bundle: Path) -
             unit = {"cores": "cores", "gpus": "CUDA devices", "memory_bytes": "bytes of memory"}[name]
             less = " (train.batch: mini-batches hold less than a full batch)" if name == "memory_bytes" else ""
             raise ResourceError(
-<<<<<<< HEAD
                 f"the job needs {wanted} {unit} and {'the cluster' if have.cluster else 'this server'} has {there}",
-                remedy=f"ask for less, in its settings or as resources.{name} where the estimate is too high",
-=======
-                f"the job needs {wanted} {unit} and this server has {there}",
                 remedy=f"ask for less, in its settings{less} or as resources.{name} where the estimate is too high",
->>>>>>> est
                 pointer=f"/resources/{name}",
             )
     lack = too_little_disk(need, home, bundle)

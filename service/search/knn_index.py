@@ -67,8 +67,8 @@ class KnnIndex:
         if kind == "exact":
             return None
         try:
-            # Hashed before faiss looks at it, which also brings it into memory; then mapped where its kind allows, shared
-            # with the page cache and searched no slower.
+            # Hashed before faiss looks at it; then mapped where its kind allows, shared with the page cache and searched
+            # no slower.
             whole = hash_file(path / FAISS_FILE) == manifest["files"][FAISS_FILE]
             index = faiss.read_index(str(path / FAISS_FILE), faiss.IO_FLAG_MMAP_IFC) if whole else None
             whole = whole and (index.ntotal, index.d) == shape
