@@ -35,7 +35,7 @@ class ProjectionSettings(Settings):
         UMAP's kernels take longer to compile than t-SNE takes for a few thousand points.
         """
         # t-SNE weighs three times its perplexity of neighbours.
-        if self.method in ("pca", "none") or points <= 3 * self.neighbors + 1:
+        if self.method == "pca" or self.method == "none" or points <= 3 * self.neighbors + 1:
             return "pca"
         if self.method != "auto":
             return self.method

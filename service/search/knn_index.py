@@ -67,11 +67,9 @@ class KnnIndex:
         if kind == "exact":
             return None
         try:
-            # Hashed before faiss looks at it; then mapped where its kind allows, shared with the page cache and searched
-            # no slower.
-            whole = hash_file(path / FAISS_FILE) == manifest["files"][FAISS_FILE]
-            index = faiss.read_index(str(path / FAISS_FILE), faiss.IO_FLAG_MMAP_IFC) if whole else None
-            whole = whole and (index.ntotal, index.d) == shape
+            unchanged = hash_file(path / FAISS_FILE) == manifest["files"][FAISS_FILE]
+            # Mapped where its kind allows: shared with the page cache, and searched no slower.
+            index = faiss.read_index(str(path / FAISS_FILE), faiss.IO_FLAG_MMAP_IFC) if unchanged else None
         except (RuntimeError, MemoryError, OSError) as error:
             raise ArtifactError(
                 "the index cannot be read",
@@ -79,7 +77,7 @@ class KnnIndex:
                 remedy="rgrl index the embedding set again",
                 where=str(path / FAISS_FILE),
             ) from error
-        if not whole:
+        if index is None or (index.ntotal, index.d) != shape:
             raise ArtifactError(
                 "the index is not the one that was built on these vectors",
                 expected=f"sha256 {manifest['files'][FAISS_FILE]}, {shape[0]} vectors of length {shape[1]}",
