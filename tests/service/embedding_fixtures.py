@@ -70,7 +70,12 @@ def add_set(store: Store, path: Path, bundle: Path | None = None) -> str:
     from service.store.embeddings import insert_embedding
 
     graph = store.add_graph(
-        name=None, source={"kind": "npz"}, bundle=bundle, manifest=None, direction="undirected", feature_dtype="float32"
+        name=None,
+        source={"kind": "npz", "path": "/gone/graph.npz"},
+        bundle=bundle,
+        manifest=None,
+        direction="undirected",
+        feature_dtype="float32",
     )
     identity = new_id("emb")
     nodes, dim = np.load(path / "vectors.npy", mmap_mode="r").shape

@@ -164,11 +164,11 @@ def broken(folder: Path, vectors: np.ndarray, content: str, fault: str) -> Path:
     ("fault", "told"),
     [
         ("not finite", "node 11"),
-        ("fewer ids", "number of ids"),
+        ("fewer ids", "not as many as the vectors"),
         ("changed vector", "vectors.npy"),
         ("file gone", "ids.npy"),
         ("no manifest", "no whole embedding set"),
-        ("no counts", "lacks a part"),
+        ("no counts", "damaged"),
         ("way out by name", "vectors.npy is missing"),
         ("report is no report", "report.json"),
         ("index of another set", "other vectors"),
