@@ -30,7 +30,7 @@ PPR_ROWS_PER_CORE = 1e4
 PPR_EXACT_ROWS_PER_CORE = 6e2
 INGEST_BYTES_PER_S = 5e7
 # Nodes that a mini-batch holds rows of for each of its queries, and that it computes every layer of.
-HELD_A_QUERY = 100
+HELD_A_QUERY = 25
 COMPUTED_A_QUERY = 5
 # Matrices of queries by anchors of both views, their gradients counted.
 SIMILARITY_COPIES = 10
