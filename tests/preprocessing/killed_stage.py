@@ -22,9 +22,12 @@ SIGNS = {
 """By moment, the file that tells it."""
 
 
-def killed_and_run_again(stage: str, spec: Path, out: Path, moment: str) -> None:
-    """``stage`` is Python that runs it on the file of its argument; in the end ``out`` is there."""
-    process = subprocess.Popen([sys.executable, "-c", stage, str(spec)], stderr=subprocess.DEVNULL)
+def killed_and_run_again(stage: str, spec: Path, out: Path, moment: str, hold: str = "") -> None:
+    """``stage`` is Python that runs it on the file of its argument; in the end ``out`` is there.
+
+    ``hold`` is run ahead of it where it is killed: it has the stage wait at a moment that is soon over.
+    """
+    process = subprocess.Popen([sys.executable, "-c", hold + stage, str(spec)], stderr=subprocess.DEVNULL)
     scratch = out.parent / f".{out.name}.partial" / "scratch"
     while not list(scratch.glob(SIGNS[moment])) and process.poll() is None:
         time.sleep(0.001)

@@ -244,6 +244,17 @@ preprocessing.tables.Table.watched.__defaults__ = (2,)
 ingest(json.loads(Path(sys.argv[1]).read_text()), Emitter("ingest"))
 """
 
+HOLD = """
+import time
+import preprocessing.ingest
+write = preprocessing.ingest.write_attributes
+def written(*arguments):
+    told = write(*arguments)
+    time.sleep(60)
+    return told
+preprocessing.ingest.write_attributes = written
+"""
+
 
 @pytest.mark.parametrize("moment", ["read", "written"])
 def test_killed_it_goes_on_and_makes_the_same_bytes(
@@ -256,6 +267,6 @@ def test_killed_it_goes_on_and_makes_the_same_bytes(
     settings = {"source": {**source, "attributes": list(KEPT), "features": ["x"], "split": "split"}}
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps({"out": str(tmp_path / "out"), "settings": settings}))
-    killed_and_run_again(STAGE, spec, tmp_path / "out", moment)
+    killed_and_run_again(STAGE, spec, tmp_path / "out", moment, HOLD if moment == "written" else "")
     verify(tmp_path / "out", BUNDLE)
     assert Bundle(tmp_path / "out").content_hash == expected.content_hash
