@@ -6,7 +6,7 @@ anonymous pages that the stage's processes held at once, seen every tenth of a s
 may drop, do not count. A second process times the parts of a step, and the floor: what the step's dense products, its
 gathered rows and its passes over activations take at the rates that this machine reaches on each of them alone.
 
-    python benchmarks/mini_batch.py BUNDLE ... [--steps 200] [--workers 0 1 2] [--set NAME=VALUE ...] [--no-export]
+    python benchmarks/mini_batch.py BUNDLE ... [--steps 200] [--workers 0 1 2] [--set NAME=VALUE ...]
 
 Without a bundle, one of 10^5 nodes is made and few steps are trained (``--quick``). The last line is JSON.
 """
