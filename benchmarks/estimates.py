@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from process_memory import held_bytes
 
 from preprocessing.artifact import read_manifest
 from preprocessing.bundle import BUNDLE
@@ -156,7 +157,7 @@ def _stage(stage: str, spec: dict[str, Any], folder: Path) -> dict[str, float]:
     process = psutil.Popen([*stage_command(stage), str(file)], env=environment, stdout=log, stderr=subprocess.STDOUT)
     memory = disk = turn = 0
     while process.poll() is None:
-        memory = max(memory, _held(process))
+        memory = max(memory, held_bytes(process, "RssAnon", "RssShmem"))
         if turn % 10 == 0:
             disk = max(disk, _size(folder) - before)
         turn += 1
@@ -166,22 +167,6 @@ def _stage(stage: str, spec: dict[str, Any], folder: Path) -> dict[str, float]:
     if process.returncode != 0:
         sys.exit(f"{stage} failed: {(folder / 'log').read_text()[-2000:]}")
     return {"memory": memory, "disk": max(disk, _size(folder) - before), "cpu": _cpu() - cpu, "wall": seconds}
-
-
-def _held(stage: psutil.Popen) -> int:
-    total = 0
-    try:
-        family = [stage, *stage.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return 0
-    for process in family:
-        try:
-            status = Path(f"/proc/{process.pid}/status").read_text()
-        except OSError:
-            continue
-        kept = ("RssAnon:", "RssShmem:")
-        total += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith(kept))
-    return total * 1024
 
 
 def _size(folder: Path) -> int:

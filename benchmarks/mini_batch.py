@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import psutil
 import torch
+from process_memory import held_bytes
 from torch.nn import functional
 
 from preprocessing.bundle import Bundle
@@ -123,7 +124,7 @@ def _measured(path: Path, workers: int, arguments: argparse.Namespace, scratch: 
     most: dict[str, int] = {}
     while stage.poll() is None:
         phase = "export" if events.exists() and b"nodes and layers" in _tail(events) else "train"
-        most[phase] = max(most.get(phase, 0), _anonymous(stage))
+        most[phase] = max(most.get(phase, 0), held_bytes(stage, "RssAnon"))
         time.sleep(0.1)
     if stage.returncode != 0:
         sys.exit(f"the run on {path} failed with {stage.returncode}")
@@ -157,22 +158,6 @@ def _seconds(events: list[dict[str, Any]]) -> float:
     """From the first of some events to the last."""
     times = [datetime.fromisoformat(event["time"]) for event in events]
     return (times[-1] - times[0]).total_seconds() if times else 0.0
-
-
-def _anonymous(stage: psutil.Popen) -> int:
-    """Bytes of anonymous pages of the stage and all that it started."""
-    total = 0
-    try:
-        family = [stage, *stage.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return 0
-    for process in family:
-        try:
-            status = Path(f"/proc/{process.pid}/status").read_text()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))
-    return total * 1024
 
 
 def _side(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from preprocessing.array_file import mapped_npy
 from preprocessing.array_types import Int64Array
 from preprocessing.attributes import NO_INTEGER, Attribute, AttributeType, in_order, value_dtype
 from preprocessing.id_columns import SPELLED_INT, fits_int64
+from preprocessing.numbering import numbered
 from preprocessing.tables import Progress, Table
 
 __all__ = ["table_attribute"]
@@ -88,8 +89,7 @@ def _all_match(cells: Any, pattern: str) -> bool:
 
 
 def _codes(table: Table, name: str, cells: Any, code_of: dict[str, int]) -> npt.NDArray[np.int32]:
-    encoded = cells if pt.is_dictionary(cells.type) else cells.dictionary_encode()
-    code = [-1 if text is None else code_of.setdefault(text, len(code_of)) for text in encoded.dictionary.to_pylist()]
+    codes = numbered(cells, code_of)
     if len(code_of) > MAX_STRINGS:
         raise table.column_fault(
             f"this column has more than {MAX_STRINGS:,} different strings",
@@ -97,8 +97,6 @@ def _codes(table: Table, name: str, cells: Any, code_of: dict[str, int]) -> npt.
             expected="values that many nodes share, for queries to filter by",
             remedy="leave the column out of the attributes",
         )
-    place = np.asarray(encoded.indices.fill_null(len(code)))
-    codes: npt.NDArray[np.int32] = np.array([*code, -1], dtype=np.int32)[place]
     return codes
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from preprocessing.array_file import mapped_npy
 from preprocessing.errors import ArtifactError
+from preprocessing.stored_array import open_array
 
 __all__ = [
     "NO_INTEGER",
@@ -98,8 +99,8 @@ def write_attributes(attributes: Sequence[Attribute], path: Path) -> dict[str, A
 def open_attribute(path: Path, name: str, told: Mapping[str, Any]) -> Attribute:
     """The attribute that the manifest of the bundle at ``path`` tells of, mapped; ``ArtifactError`` if damaged."""
     file, strings = path / told["file"], None
+    values = open_array(file, "make the bundle again")
     try:
-        values = np.load(file, mmap_mode="r", allow_pickle=False)
         if told["type"] == "string":
             source = pa.memory_map(str(file.with_suffix(".arrow")))
             strings = pa.ipc.open_file(source).get_batch(0).column("string")

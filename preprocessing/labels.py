@@ -17,6 +17,7 @@ import pyarrow.types as pt
 from preprocessing.array_file import mapped_npy
 from preprocessing.array_types import Int64Array
 from preprocessing.id_columns import SPELLED_INT, fits_int64
+from preprocessing.numbering import numbered
 from preprocessing.tables import BATCH_ROWS, Progress, Table
 
 __all__ = ["LabelSetSource", "LabelSource", "table_labels", "write_labels"]
@@ -76,11 +77,7 @@ def table_labels(
     codes = mapped_npy(scratch / "labels.npy", np.int32, (len(rank),))
     code_of: dict[int | str, int] = {}
     for first, batch in table.watched([column], progress):
-        cells = batch.column(0)
-        encoded = cells if pt.is_dictionary(cells.type) else cells.dictionary_encode()
-        code = [
-            -1 if name is None else code_of.setdefault(name, len(code_of)) for name in encoded.dictionary.to_pylist()
-        ]
+        numbers = numbered(batch.column(0), code_of)
         if len(code_of) > MAX_LABELS:
             raise table.column_fault(
                 f"this column has more than {MAX_LABELS:,} different labels",
@@ -88,8 +85,7 @@ def table_labels(
                 expected="one class a node",
                 remedy="name another label column, or rename this one if it holds names of nodes",
             )
-        place = np.asarray(encoded.indices.fill_null(len(code)))
-        codes[rank[first : first + batch.num_rows]] = np.array([*code, -1], dtype=np.int32)[place]
+        codes[rank[first : first + batch.num_rows]] = numbers
     names = pa.array(list(code_of), kind)
     whole_numbers = pt.is_integer(kind) or (
         not table.typed and pc.all(pc.match_substring_regex(names, SPELLED_INT)).as_py()
