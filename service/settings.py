@@ -150,6 +150,11 @@ class ServiceSettings(BaseSettings):
         return self.home / "graphs"
 
     @property
+    def verified(self) -> Path:
+        """Folder of what is known of the artefacts' files."""
+        return self.home / "verified"
+
+    @property
     def embeddings(self) -> Path:
         """Folder of the embedding sets this server made."""
         return self.home / "embeddings"

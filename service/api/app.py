@@ -40,6 +40,7 @@ from service.search.embedding_set import EmbeddingSets
 from service.search.turns import Turns
 from service.settings import ServiceSettings
 from service.store import Store
+from service.verified import VerifiedFiles
 
 __all__ = ["create_app"]
 
@@ -80,7 +81,8 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     scheduler = Scheduler(store, settings, plan, metrics, _executor(settings))
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.verified.tidy()
         scheduler.start()
         try:
             yield
@@ -106,7 +108,8 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     app.state.keys = KeyRing(store, open_without_keys=open_without_keys(settings))
     app.state.searches = Turns(settings.max_searches, settings.search_wait_s)
     app.state.exports = Turns(settings.max_exports, 0.0, "exports", "max_exports", "go on by cursor in a moment")
-    app.state.embeddings = EmbeddingSets(store, settings.open_embeddings)
+    app.state.verified = VerifiedFiles(settings.verified)
+    app.state.embeddings = EmbeddingSets(store, app.state.verified, settings.open_embeddings)
     app.state.serving = Serving(app.state.embeddings, settings, metrics, app.state.searches)
     app.include_router(health.router)
     app.include_router(page.router)

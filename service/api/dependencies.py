@@ -12,8 +12,9 @@ from service.jobs.scheduler import Scheduler
 from service.metrics import Metrics
 from service.settings import ServiceSettings
 from service.store import Store
+from service.verified import VerifiedFiles
 
-__all__ = ["MetricsDep", "SchedulerDep", "SettingsDep", "StoreDep", "TurnDep"]
+__all__ = ["MetricsDep", "SchedulerDep", "SettingsDep", "StoreDep", "TurnDep", "VerifiedDep"]
 
 
 async def _settings(request: Request) -> ServiceSettings:
@@ -41,8 +42,14 @@ async def _turn(request: Request) -> Callable[[], AbstractContextManager[None]]:
     return turn
 
 
+async def _verified(request: Request) -> VerifiedFiles:
+    verified: VerifiedFiles = request.app.state.verified
+    return verified
+
+
 SettingsDep = Annotated[ServiceSettings, Depends(_settings)]
 StoreDep = Annotated[Store, Depends(_store)]
 SchedulerDep = Annotated[Scheduler, Depends(_scheduler)]
 MetricsDep = Annotated[Metrics, Depends(_metrics)]
+VerifiedDep = Annotated[VerifiedFiles, Depends(_verified)]
 TurnDep = Annotated[Callable[[], AbstractContextManager[None]], Depends(_turn)]

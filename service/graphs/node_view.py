@@ -14,6 +14,7 @@ from preprocessing.bundle import PPR, Bundle
 from preprocessing.errors import ArtifactError
 from service.errors import NotFoundError
 from service.graphs.schemas import NeighborsAnswer, NodeAnswer, PprAnswer, PprEntry
+from service.verified import VerifiedFiles, served
 
 __all__ = ["node_view"]
 
@@ -21,11 +22,12 @@ SAMPLE = 20
 OPEN_BUNDLES = 16
 
 
-def node_view(path: Path, node: str) -> NodeAnswer:
+def node_view(path: Path, node: str, verified: VerifiedFiles) -> NodeAnswer:
     """Degree, an even sample of neighbours, and the PPR row of ``node``; ``NotFoundError`` for an unknown id,
     ``ArtifactError`` for a damaged bundle.
     """
     bundle = _open(path, (path / "manifest.json").stat().st_mtime_ns)
+    verified.check(path, served(bundle.manifest["files"]))
     row = bundle.ids.row(node)
     if row is None:
         raise NotFoundError("the graph has no such node", given=node)

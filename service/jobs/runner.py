@@ -26,7 +26,9 @@ from preprocessing.errors import InputError, Interrupted, UsageError
 from preprocessing.stage import EVENTS_VARIABLE, PARENT_VARIABLE
 from service.jobs.event_file import completed_stages, read_events
 from service.jobs.log import JobLog, tail
+from service.jobs.made import verify_made
 from service.jobs.remote import Remote
+from service.verified import VerifiedFiles
 
 __all__ = ["EVENTS", "EXIT", "LOCK", "NOT_SHARED", "PLAN", "main", "outcome_of", "read_plan"]
 
@@ -64,6 +66,7 @@ class _Runner:
                     return {"status": "interrupted"}
                 if error is not None:
                     return {"status": "failed", "error": error}
+                verify_made(stage["name"], stage["spec"], VerifiedFiles(Path(self._plan["verified"])))
         return {"status": "succeeded"}
 
     def _watching(self) -> AbstractContextManager[object]:

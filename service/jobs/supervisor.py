@@ -134,8 +134,16 @@ class Supervisor:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / EVENTS).touch()  # silence counts from here
         stages = [asdict(stage) for stage in self._plan(job, self._store, self._settings)]
-        plan = {"token": job.token, "stages": stages, "log_bytes": self._settings.job_log_bytes}
-        write_json(directory / PLAN, plan | {"remote": self._executor.remote})
+        write_json(
+            directory / PLAN,
+            {
+                "token": job.token,
+                "stages": stages,
+                "log_bytes": self._settings.job_log_bytes,
+                "verified": str(self._settings.verified.absolute()),
+                "remote": self._executor.remote,
+            },
+        )
 
     def _take_events(self, job: Job) -> Job:
         path = self._directory(job) / EVENTS

@@ -19,14 +19,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from preprocessing.array_types import Int64Array, IntArray
-from preprocessing.artifact import read_manifest
+from preprocessing.artifact import MANIFEST, read_manifest
 from preprocessing.bundle import Bundle, Topology
 from preprocessing.errors import ArtifactError
 from preprocessing.ids import IdMap
 from preprocessing.stored_array import open_array
-from service.search.knn_index import KNN_INDEX, KnnIndex
+from service.search.knn_index import FAISS_FILE, KNN_INDEX, KnnIndex
 from service.search.neighbors import Space
 from service.search.sorted_rows import contains
+from service.verified import VerifiedFiles, served
 
 if TYPE_CHECKING:
     from service.search.filters import Filters
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["EMBEDDING_SET", "PROJECTION", "EmbeddingSet", "EmbeddingSets", "open_vectors"]
 
 EMBEDDING_SET, PROJECTION = "embedding_set", "projection"
+VECTORS, IDS = "vectors.npy", ("ids.npy", "ids.arrow")
 
 
 @contextmanager
@@ -60,9 +62,17 @@ def _check_topology(stored: Topology, nodes: int, bundle: Path | None) -> None:
         )
 
 
+def _served(files: dict[str, str]) -> dict[str, str]:
+    """The files of a set that a server reads, by name, with their hashes; ``KeyError`` where one is not told of."""
+    needed = served(files)
+    if VECTORS not in needed or needed.keys().isdisjoint(IDS):
+        raise KeyError(VECTORS)
+    return needed
+
+
 def open_vectors(path: Path, manifest: dict[str, Any]) -> npt.NDArray[Any]:
     """The vectors [N, D] of the set at ``path``, mapped; ``ArtifactError`` unless they are as its manifest says."""
-    file = path / "vectors.npy"
+    file = path / VECTORS
     with damage_told(path):
         expected = (int(manifest["counts"]["nodes"]), int(manifest["counts"]["dim"]))
     vectors = open_array(file, "train again")
@@ -80,10 +90,15 @@ def open_vectors(path: Path, manifest: dict[str, Any]) -> npt.NDArray[Any]:
 class EmbeddingSet:
     """One embedding set, open for reading."""
 
-    def __init__(self, path: Path, bundle: Path | None = None) -> None:
-        """``bundle`` is the graph's; without it ``connected`` cannot be told. ``ArtifactError`` if there is no set."""
+    def __init__(self, path: Path, bundle: Path | None = None, verified: VerifiedFiles | None = None) -> None:
+        """``bundle`` is the graph's; without it ``connected`` cannot be told. ``verified`` knows files that need not be
+        hashed again. ``ArtifactError`` if there is no whole set.
+        """
         self.path = path
         self.manifest = read_manifest(path, EMBEDDING_SET)
+        self._verified = verified or VerifiedFiles()
+        with damage_told(path):
+            self._verified.check(path, _served(self.manifest["files"]))
         # A plain view of the mapped file: indexing a memmap costs more.
         self.vectors = open_vectors(path, self.manifest).view(np.ndarray)
         self.ids = IdMap.open(path)
@@ -92,7 +107,8 @@ class EmbeddingSet:
                 "the ids are not as many as the vectors", given=len(self.ids), expected=str(self.nodes), where=str(path)
             )
         self._bundle = bundle
-        self._lock = threading.Lock()
+        # A large graph takes its time to be read for the first time; who asks for vectors alone does not wait for it.
+        self._lock, self._graph_lock = threading.Lock(), threading.Lock()
         self._space: Space | None = None
         self._topology: Topology | None = None
         self._new_nodes: NewNodeEncoder | None = None
@@ -153,7 +169,7 @@ class EmbeddingSet:
         # Few servers are asked for it, and scipy takes its time to load.
         from service.search.new_nodes import NewNodeEncoder
 
-        with self._lock:
+        with self._graph_lock:
             if self._new_nodes is None:
                 self._new_nodes = NewNodeEncoder(self.path / "model", self._open_bundle())
             return self._new_nodes
@@ -162,10 +178,15 @@ class EmbeddingSet:
         """What tells which nodes a filter lets through; errors as ``neighbors_of``."""
         from service.search.filters import Filters
 
-        with self._lock:
+        with self._graph_lock:
             if self._filters is None:
                 self._filters = Filters(self._open_bundle())
             return self._filters
+
+    def check(self, part: Path, manifest: dict[str, Any]) -> None:
+        """``ArtifactError`` unless the files of a ``part`` of the set are as its manifest says."""
+        with damage_told(part):
+            self._verified.check(part, manifest["files"])
 
     def graph(self) -> Bundle:
         """The graph; errors as ``neighbors_of``."""
@@ -175,12 +196,12 @@ class EmbeddingSet:
         kind, index = None, None
         if (self.path / "index").exists():
             with damage_told(self.path / "index"):
-                index = KnnIndex.open(self.path / "index", self.vectors.shape)
+                index = KnnIndex.open(self.path / "index", self.vectors.shape, self._verified)
                 kind = read_manifest(self.path / "index", KNN_INDEX)["index"]
         return Space(self.vectors, kind, index)
 
     def _symmetric(self) -> Topology:
-        with self._lock:
+        with self._graph_lock:
             if self._topology is None:
                 with damage_told(self._bundle or self.path):
                     stored = self._open_bundle().symmetric
@@ -203,6 +224,8 @@ class EmbeddingSet:
                 remedy="train again, or leave out what asks the graph: exclude.connected, filter",
                 where=str(self._bundle),
             )
+        with damage_told(self._bundle):
+            self._verified.check(self._bundle, served(bundle.manifest["files"]))
         return bundle
 
 
@@ -213,7 +236,7 @@ class _Ref:
     identity: str
     path: Path
     bundle: Path
-    manifests: tuple[str, str]
+    watched: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -228,9 +251,10 @@ class EmbeddingSets:
     References are resolved by the store once, and again after any write that could change what they mean.
     """
 
-    def __init__(self, store: Store, capacity: int = 8) -> None:
-        """``store`` resolves ids and aliases."""
+    def __init__(self, store: Store, verified: VerifiedFiles, capacity: int = 8) -> None:
+        """``store`` resolves ids and aliases; a set whose files ``verified`` does not know is read once as a whole."""
         self._store = store
+        self._verified = verified
         self._capacity = capacity
         self._generation = -1
         self._refs: dict[str, _Ref] = {}
@@ -263,7 +287,7 @@ class EmbeddingSets:
         with self._lock:
             known = self._refs.get(ref) if self._generation == generation else None
             held = None if known is None else self._open.get(known.identity)
-            if known is None or held is None or held.version != _version(known.manifests):
+            if known is None or held is None or held.version != _version(known.watched):
                 return None
             self._open.move_to_end(known.identity)
             return known.identity, held.embeddings
@@ -276,8 +300,7 @@ class EmbeddingSets:
     def _resolve(self, ref: str, generation: int) -> _Ref:
         row = self._store.embedding(ref)
         path = Path(row.path)
-        manifests = (str(path / "manifest.json"), str(path / "index" / "manifest.json"))
-        known = _Ref(row.id, path, Path(self._store.graph(row.graph).bundle), manifests)
+        known = _Ref(row.id, path, Path(self._store.graph(row.graph).bundle), _watched(path))
         with self._lock:
             if self._generation < generation:
                 self._refs, self._generation = {}, generation
@@ -288,11 +311,11 @@ class EmbeddingSets:
 
     def _open_anew(self, ref: _Ref) -> tuple[str, EmbeddingSet]:
         with self._opening:
-            version = _version(ref.manifests)
+            version = _version(ref.watched)
             with self._lock:
                 held = self._open.get(ref.identity)
             if held is None or held.version != version:
-                held = _Open(version, EmbeddingSet(ref.path, ref.bundle))
+                held = _Open(version, EmbeddingSet(ref.path, ref.bundle, self._verified))
             with self._lock:
                 self._open[ref.identity] = held
                 self._open.move_to_end(ref.identity)
@@ -301,10 +324,17 @@ class EmbeddingSets:
         return ref.identity, held.embeddings
 
 
-def _version(manifests: tuple[str, str]) -> tuple[int, ...]:
-    """Changes whenever the set or its index is replaced."""
+def _watched(path: Path) -> tuple[str, ...]:
+    """The manifests, and what is mapped: a file that is cut short would end the process that reads past its end."""
+    mapped = (path / VECTORS, *(path / name for name in IDS), path / "index" / FAISS_FILE)
+    manifests = (path / MANIFEST, path / "index" / MANIFEST)
+    return tuple(str(file) for file in (*manifests, *(file for file in mapped if file.exists())))
+
+
+def _version(files: tuple[str, ...]) -> tuple[int, ...]:
+    """Changes whenever one of the files is replaced or written to."""
     stamps = []
-    for file in manifests:
+    for file in files:
         try:
             stat = os.stat(file)  # noqa: PTH116 - asked for every request, and twice as fast as a Path's
         except OSError:

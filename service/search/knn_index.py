@@ -15,12 +15,13 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from preprocessing.artifact import hash_file, read_manifest
+from preprocessing.artifact import read_manifest
 from preprocessing.errors import ArtifactError
 from preprocessing.stage import Emitter
 from service.search.index_settings import IndexKind, IndexSettings
+from service.verified import VerifiedFiles
 
-__all__ = ["KNN_INDEX", "KnnIndex", "choose_kind", "make_index"]
+__all__ = ["FAISS_FILE", "KNN_INDEX", "KnnIndex", "choose_kind", "make_index"]
 
 KNN_INDEX = "knn_index"
 FAISS_FILE = "index.faiss"
@@ -56,7 +57,7 @@ class KnnIndex:
         self._index = index
 
     @classmethod
-    def open(cls, path: Path, shape: tuple[int, ...]) -> KnnIndex | None:
+    def open(cls, path: Path, shape: tuple[int, ...], verified: VerifiedFiles) -> KnnIndex | None:
         """The index artefact at ``path`` over vectors of ``shape``, or None where it is the decision to scan.
 
         ``ArtifactError`` unless the file is as it was written: faiss walks its links unchecked, and a changed one ends
@@ -66,21 +67,22 @@ class KnnIndex:
         kind: IndexKind = manifest["index"]
         if kind == "exact":
             return None
+        verified.check(path, {FAISS_FILE: manifest["files"][FAISS_FILE]})
         try:
-            unchanged = hash_file(path / FAISS_FILE) == manifest["files"][FAISS_FILE]
             # Mapped where its kind allows: shared with the page cache, and searched no slower.
-            index = faiss.read_index(str(path / FAISS_FILE), faiss.IO_FLAG_MMAP_IFC) if unchanged else None
-        except (RuntimeError, MemoryError, OSError) as error:
+            index = faiss.read_index(str(path / FAISS_FILE), faiss.IO_FLAG_MMAP_IFC)
+        except (RuntimeError, MemoryError) as error:
             raise ArtifactError(
-                "the index cannot be read",
+                f"the index cannot be read ({error})",
                 expected="a faiss index",
                 remedy="rgrl index the embedding set again",
                 where=str(path / FAISS_FILE),
             ) from error
-        if index is None or (index.ntotal, index.d) != shape:
+        if (index.ntotal, index.d) != shape:
             raise ArtifactError(
-                "the index is not the one that was built on these vectors",
-                expected=f"sha256 {manifest['files'][FAISS_FILE]}, {shape[0]} vectors of length {shape[1]}",
+                "the index is of other vectors",
+                given=f"{index.ntotal} vectors of length {index.d}",
+                expected=f"{shape[0]} vectors of length {shape[1]}",
                 remedy="rgrl index the embedding set again",
                 where=str(path / FAISS_FILE),
             )

@@ -14,6 +14,7 @@ from preprocessing.artifact import read_manifest
 from preprocessing.attributes import AttributeType, is_none
 from preprocessing.bundle import Bundle
 from preprocessing.errors import ArtifactError, InputError
+from preprocessing.stored_array import open_array
 from service.errors import ConflictError
 from service.search.embedding_set import PROJECTION, EmbeddingSet
 
@@ -49,14 +50,8 @@ def read_projection(embeddings: EmbeddingSet, color: str | None = None) -> Proje
         raise ConflictError("the embedding set has no map", remedy=_DRAW) from error
     if manifest["vectors"] != embeddings.manifest["content_hash"]:
         raise ConflictError("the map is of other vectors than the set's", remedy=_DRAW)
-    try:
-        rows, points = (np.load(folder / name, allow_pickle=False) for name in ("rows.npy", "points.npy"))
-        if points.shape != (len(rows), 2) or not ((rows >= 0) & (rows < embeddings.nodes)).all():
-            raise ValueError(f"rows {rows.shape}, points {points.shape}, of {embeddings.nodes} nodes")
-    except (OSError, EOFError, ValueError) as error:
-        raise ArtifactError(
-            f"the map cannot be read ({error})", where=str(folder), remedy=f"remove it, and {_DRAW}"
-        ) from error
+    embeddings.check(folder, manifest)
+    rows, points = (np.asarray(open_array(folder / name)) for name in ("rows.npy", "points.npy"))
     columns = {
         "id": embeddings.ids.column(rows).cast(pa.string()),
         "x": pa.array(points[:, 0]),

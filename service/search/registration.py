@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from preprocessing.artifact import fingerprint, hash_file, read_manifest
+from preprocessing.artifact import fingerprint, read_manifest
 from preprocessing.bundle import BUNDLE
 from preprocessing.errors import ArtifactError, InputError
 from service.errors import ConflictError
-from service.search.embedding_set import EMBEDDING_SET, PROJECTION, EmbeddingSet
+from service.search.embedding_set import PROJECTION, EmbeddingSet
 from service.search.knn_index import KNN_INDEX
+from service.verified import VerifiedFiles
 
 __all__ = ["checked_set"]
 
@@ -22,35 +23,23 @@ REPORT = "report.json"
 MADE_BY = "a directory that rgrl train or rgrl embed made, with its manifest.json"
 
 
-def checked_set(path: Path, bundle: Path) -> dict[str, Any]:
+def checked_set(path: Path, bundle: Path, verified: VerifiedFiles) -> dict[str, Any]:
     """``counts``, ``report`` and ``index`` of the set at ``path``, whose every vector and id has been read.
 
-    The tables ``part-*.parquet`` are for other programs and are not read. ``InputError`` when the set is not whole,
+    Tables are for other programs and are not read. ``InputError`` when the set is not whole,
     was changed, or holds a number that is not finite; ``ConflictError`` when ``bundle`` is not the graph it embeds.
     """
     try:
-        manifest = read_manifest(path, EMBEDDING_SET)
-        _check_files(path, manifest["files"])
-        found = EmbeddingSet(path)
+        found = EmbeddingSet(path, verified=verified)
     except (ArtifactError, KeyError, TypeError) as error:
         problem = error.problem if isinstance(error, ArtifactError) else "the manifest lacks a part"
         raise InputError(
             f"there is no whole embedding set at this path ({problem})", expected=MADE_BY, pointer="/path"
         ) from error
-    _check_graph(manifest, bundle)
-    if len(found.ids) != found.nodes:
-        raise InputError("the set has another number of ids than of vectors", expected=MADE_BY, pointer="/path")
+    _check_graph(found.manifest, bundle)
     _check_finite(found)
-    return {"counts": manifest["counts"], "report": _report(path), "index": _index(path, manifest["content_hash"])}
-
-
-def _check_files(path: Path, files: dict[str, str]) -> None:
-    for name, digest in files.items():
-        if Path(name).match("part-*.parquet"):
-            continue
-        file = path / name
-        if ".." in Path(name).parts or not file.is_file() or hash_file(file) != digest:
-            raise ArtifactError(f"{name} is missing or its content changed")
+    counts, content = found.manifest["counts"], found.manifest["content_hash"]
+    return {"counts": counts, "report": _report(path), "index": _index(path, content, verified)}
 
 
 def _check_graph(manifest: dict[str, Any], bundle: Path) -> None:
@@ -84,19 +73,21 @@ def _report(path: Path) -> dict[str, Any] | None:
         raise _unreadable(REPORT, "rgrl evaluate") from error
 
 
-def _index(path: Path, content_hash: str) -> dict[str, Any] | None:
+def _index(path: Path, content_hash: str, verified: VerifiedFiles) -> dict[str, Any] | None:
     """The summary of the set's index, if it has one, with that of its map."""
-    index = _part(path / "index", KNN_INDEX, content_hash)
-    return None if index is None else index | {"projection": _part(path / PROJECTION, PROJECTION, content_hash)}
+    index = _part(path / "index", KNN_INDEX, content_hash, verified)
+    if index is None:
+        return None
+    return index | {"projection": _part(path / PROJECTION, PROJECTION, content_hash, verified)}
 
 
-def _part(folder: Path, kind: str, content_hash: str) -> dict[str, Any] | None:
+def _part(folder: Path, kind: str, content_hash: str, verified: VerifiedFiles) -> dict[str, Any] | None:
     """The summary of what the index stage made in ``folder``, if it did; of other vectors it would answer wrongly."""
     if not folder.exists():
         return None
     try:
         manifest = read_manifest(folder, kind)
-        _check_files(folder, manifest["files"])
+        verified.check(folder, manifest["files"])
         of_these_vectors = manifest["fingerprint"] == fingerprint(manifest["settings"], content_hash)
     except (ArtifactError, KeyError) as error:
         raise _unreadable(folder.name, "rgrl index") from error

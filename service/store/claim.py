@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 from typing import IO, Protocol
 
@@ -67,7 +68,7 @@ class _ServerClaim:
                 self._connection.exec_driver_sql("SELECT 1")
                 return True
             except DBAPIError:
-                self.release()
+                self._drop()
         connection = self._engine.connect()
         for name, value in _KEEPALIVE.items():
             connection.exec_driver_sql(f"SET {name} = {value}")
@@ -78,6 +79,13 @@ class _ServerClaim:
         return False
 
     def release(self) -> None:
+        if self._connection is not None:
+            # Said, not only hung up: PostgreSQL notices a closed connection a moment later.
+            with contextlib.suppress(DBAPIError):
+                self._connection.exec_driver_sql("SELECT pg_advisory_unlock_all()")
+            self._drop()
+
+    def _drop(self) -> None:
         if self._connection is not None:
             self._connection.invalidate()
             self._connection.close()

@@ -99,3 +99,31 @@ def test_a_changed_index_is_refused(tmp_path: Path, place: int) -> None:
         return bytes(changed)
 
     assert [answer.status_code for answer in asked(tmp_path, "index/index.faiss", None, change)] == [200, 409]
+
+
+@pytest.mark.parametrize("file", ["vectors.npy", "ids.arrow", "index/index.faiss"])
+def test_a_file_that_is_written_to_while_it_is_served(tmp_path: Path, file: str) -> None:
+    """Its numbers, or where strings begin: Arrow would read outside the file. Put back, it is served again."""
+    vectors = np.random.default_rng(1).standard_normal((NODES, DIM)).astype(np.float32)
+    content = write_bundle(tmp_path / "graph", NODES, [(0, 1)])
+    path = write_set(tmp_path / "set", vectors, [f"node {number:02}" for number in range(NODES)], content)
+    build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+    app = create_app(settings(tmp_path / "home"))
+    app.state.scheduler.start = lambda: None
+    ref = add_set(app.state.store, path, tmp_path / "graph")
+    whole = (path / file).read_bytes()
+    with TestClient(app, raise_server_exceptions=False) as client:
+
+        def ask() -> list[int]:
+            near = client.post(f"/v1/embeddings/{ref}/neighbors", json={"queries": [{"id": "node 03"}], "k": 5})
+            return [client.get(f"/v1/embeddings/{ref}/vectors/node 03").status_code, near.status_code]
+
+        assert ask() == [200, 200]
+        for place in range(len(whole) // 3, len(whole), len(whole) // 3):
+            with (path / file).open("r+b") as handle:
+                handle.seek(place)
+                handle.write(bytes([whole[place] ^ 64]))
+            assert ask() == [200 if file.startswith("index") else 409, 409]
+            with (path / file).open("r+b") as handle:
+                handle.write(whole)
+            assert ask() == [200, 200]

@@ -34,7 +34,8 @@ def prepare(
         }
         for name, what in stages
     ]
-    (folder / PLAN).write_text(json.dumps({"token": "token", "remote": remote, "stages": plan, "log_bytes": 8192}))
+    facts = {"token": "token", "remote": remote, "log_bytes": 8192, "verified": str(folder / "verified")}
+    (folder / PLAN).write_text(json.dumps(facts | {"stages": plan}))
 
 
 # What a stage holds beyond its start may be 512 MiB; torch's and numpy's allocators are refused 8 GiB.
@@ -177,7 +178,8 @@ def test_a_wish_that_was_there_before_it_is_heeded_at_once(tmp_path: Path) -> No
 )
 def test_memory_that_an_allocator_refuses_is_the_jobs_error(tmp_path: Path, stage: str, said: str) -> None:
     plan = [{"name": stage, "argv": [sys.executable, "-c", GREEDY, stage], "spec": {}}]
-    (tmp_path / PLAN).write_text(json.dumps({"token": "token", "remote": False, "stages": plan, "log_bytes": 8192}))
+    facts = {"token": "token", "remote": False, "log_bytes": 8192, "verified": str(tmp_path / "verified")}
+    (tmp_path / PLAN).write_text(json.dumps(facts | {"stages": plan}))
     assert start(tmp_path).wait(timeout=300) == 0
     end = json.loads((tmp_path / EXIT).read_text())
     assert end["status"] == "failed"

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response, status
 
 from service.api.auth import WRITE
-from service.api.dependencies import SettingsDep, StoreDep
+from service.api.dependencies import SettingsDep, StoreDep, VerifiedDep
 from service.errors import ConflictError
 from service.graphs.node_view import node_view
 from service.graphs.schemas import GraphAnswer, GraphRequest, NodeAnswer, registration
@@ -50,9 +50,9 @@ def delete_graph(id: str, store: StoreDep) -> None:
 
 
 @router.get("/{id}/nodes/{node:node}")
-def get_node(id: str, node: str, store: StoreDep) -> NodeAnswer:
+def get_node(id: str, node: str, store: StoreDep, verified: VerifiedDep) -> NodeAnswer:
     """A node's degree, some of its neighbours, and its top K by personalised PageRank."""
     graph = store.graph(id)
     if graph.state != "ready":
         raise ConflictError("the graph is not ingested yet", remedy="submit an ingest job, or a pipeline")
-    return node_view(Path(graph.bundle), node)
+    return node_view(Path(graph.bundle), node, verified)

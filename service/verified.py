@@ -1,0 +1,106 @@
+"""Files of artefacts that are what their manifests say: hashed once, and known again after that.
+
+An artefact never changes, so a file with the inode, size and times that it had when it was hashed holds the same bytes:
+a restarted server, or another set on the same graph, does not read it again. What is mapped or handed to a library that
+trusts its input (faiss, Arrow) is checked here first: a changed byte could end the process or answer wrongly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from preprocessing.artifact import fingerprint, hash_file, write_json
+from preprocessing.errors import ArtifactError
+
+__all__ = ["VerifiedFiles", "served"]
+
+
+def served(files: dict[str, str]) -> dict[str, str]:
+    """Of the files in an artefact's manifest, with their hashes, what answers are made of.
+
+    Tables are for other programs, but for the labels'. Features can be most of the disk, and only those of a new node's
+    neighbours are ever read.
+    """
+    return {
+        name: digest
+        for name, digest in files.items()
+        if not name.startswith("features/") and (name == "labels.parquet" or not name.endswith(".parquet"))
+    }
+
+
+class VerifiedFiles:
+    """Remembers which files were found whole: in memory, and in ``folder`` for later processes."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """``folder`` is made when first written to; without one every process hashes for itself."""
+        self._folder = folder
+        self._known: dict[str, list[Any]] = {}
+
+    def check(self, artifact: Path, digests: dict[str, str]) -> None:
+        """``ArtifactError`` unless the files below ``artifact`` have these sha256 by name, or had, and are the same."""
+        written: dict[str, Any] | None = None
+        proofs: dict[str, list[Any]] = {}
+        for name, digest in digests.items():
+            file = artifact / name
+            try:
+                proof = [digest, *_identity(file)]
+                if self._known.get(str(file)) == proof:
+                    continue
+                written = self._written(artifact) if written is None else written
+                whole = ".." not in Path(name).parts and (written.get(name) == proof or hash_file(file) == digest)
+            except (OSError, TypeError) as error:
+                raise _changed(file, digest, str(error)) from error
+            if not whole:
+                raise _changed(file, digest, "other content")
+            proofs[name] = self._known[str(file)] = proof
+        if written is not None and written | proofs != written:
+            self._write(artifact, written | proofs)
+
+    def tidy(self) -> None:
+        """Drop what is written of artefacts that are gone."""
+        if self._folder is not None:
+            for record in self._folder.glob("*.json"):
+                if not Path(str(_read(record).get("artifact", ""))).is_dir():
+                    record.unlink(missing_ok=True)
+
+    def _written(self, artifact: Path) -> dict[str, Any]:
+        files = {} if self._folder is None else _read(self._record(artifact)).get("files")
+        return files if isinstance(files, dict) else {}
+
+    def _write(self, artifact: Path, proofs: dict[str, Any]) -> None:
+        if self._folder is not None:
+            # Without it the next process hashes again: a full disk is no reason to refuse an answer.
+            with contextlib.suppress(OSError):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_json(self._record(artifact), {"artifact": str(artifact.absolute()), "files": proofs})
+
+    def _record(self, artifact: Path) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{fingerprint(str(artifact.absolute()))[:32]}.json"
+
+
+def _read(record: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(record.read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _identity(file: Path) -> tuple[int, ...]:
+    """What differs after any change: the time of change is the kernel's, and no copy has the inode."""
+    found = os.stat(file)  # noqa: PTH116
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _changed(file: Path, digest: str, why: str) -> ArtifactError:
+    return ArtifactError(
+        f"{file.name} is missing or its content changed",
+        given=why,
+        expected=f"sha256 {digest}",
+        remedy="put the file back, or make the artefact again",
+        where=str(file),
+    )
