@@ -57,8 +57,12 @@ def _texts(document: Any) -> Iterator[str]:
             yield from _texts(key)
             yield from _texts(value)
     elif isinstance(document, list):
-        for item in document:
-            if isinstance(item, str | dict | list):
+        # Long lists are of one kind: numbers are passed over, and texts are looked at as one.
+        kinds = set(map(type, document))
+        if kinds == {str}:
+            yield "".join(document)
+        elif not kinds <= {int, float, bool}:
+            for item in document:
                 yield from _texts(item)
 
 

@@ -5,7 +5,6 @@ reading them. Their shapes are those of ``service.search.schemas``, which the do
 from __future__ import annotations
 
 import base64
-import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -20,6 +19,8 @@ from service.search.queries import QueryAnswer
 
 __all__ = ["lookup_arrow", "lookup_json", "neighbors_arrow", "neighbors_json", "vector_json"]
 
+# Of an Arrow IPC stream: a continuation marker and no message.
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 Vectors = npt.NDArray[np.float32]
 Found = npt.NDArray[np.bool_]
 
@@ -39,19 +40,20 @@ def lookup_json(identity: str, ids: Sequence[str], vectors: Vectors, found: Foun
     return _json({"embedding": identity, "dim": vectors.shape[1], "items": items})
 
 
-def lookup_arrow(identity: str, dim: int, parts: Iterable[tuple[pa.Array, Vectors, Found]]) -> Iterator[bytes]:
+def lookup_arrow(
+    identity: str, dim: int, parts: Iterable[tuple[pa.Array, Vectors, Found]]
+) -> Iterator[bytes | pa.Buffer]:
     """A lookup as an Arrow IPC stream (``id``, ``found``, ``vector``), a batch a part; the metadata names the set."""
     schema = pa.schema(
         [("id", pa.string()), ("found", pa.bool_()), ("vector", pa.list_(pa.float32(), dim))],
         metadata={"embedding": identity},
     )
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for ids, vectors, found in parts:
-            column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), dim, mask=pa.array(~found))
-            writer.write_batch(pa.record_batch([ids, pa.array(found), column], schema))
-            yield _drained(sink)
-    yield _drained(sink)
+    yield memoryview(schema.serialize())
+    for ids, vectors, found in parts:
+        missing = None if found.all() else pa.array(~found)
+        column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), dim, mask=missing)
+        yield memoryview(pa.record_batch([ids, pa.array(found), column], schema).serialize())
+    yield END_OF_STREAM
 
 
 def neighbors_json(identity: str, embeddings: EmbeddingSet, found: Sequence[QueryAnswer]) -> bytes:
@@ -115,10 +117,3 @@ def _base64(vectors: Vectors) -> list[str]:
 
 def _json(document: dict[str, Any]) -> bytes:
     return to_json(document, inf_nan_mode="null")
-
-
-def _drained(sink: io.BytesIO) -> bytes:
-    data = sink.getvalue()
-    sink.seek(0)
-    sink.truncate()
-    return data

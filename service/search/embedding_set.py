@@ -135,6 +135,8 @@ class EmbeddingSet:
         """Vectors [n, D] in the order of ``ids`` and which were found [n]; the others' vectors are zero."""
         rows = self.ids.rows(ids)
         found = rows >= 0
+        if found.all():
+            return self.vectors[rows].astype(np.float32, copy=False), found
         vectors = np.zeros((len(rows), self.dim), dtype=np.float32)
         vectors[found] = self.vectors[rows[found]]
         return vectors, found
@@ -201,6 +203,9 @@ class EmbeddingSet:
         return Space(self.vectors, kind, index)
 
     def _symmetric(self) -> Topology:
+        # Asked for by every query, and never another once it is there.
+        if self._topology is not None:
+            return self._topology
         with self._graph_lock:
             if self._topology is None:
                 with damage_told(self._bundle or self.path):

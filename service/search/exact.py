@@ -76,9 +76,9 @@ def pair_cosines(one: FloatArray, other: FloatArray) -> Float64Array:
 
 
 def _rounded(dots: Float64Array, squares: Float64Array) -> Float64Array:
-    scores = np.zeros_like(dots)
+    scores = np.zeros(dots.shape)
     np.divide(dots, np.sqrt(squares), out=scores, where=squares > 0)
-    np.clip(scores.round(SCORE_DIGITS), -1.0, 1.0, out=scores)
+    scores = np.minimum(np.maximum(scores.round(SCORE_DIGITS), -1.0), 1.0)
     # Adding 0 turns -0.0 into 0.0.
     return scores + 0.0
 
@@ -108,7 +108,8 @@ def _rank_block(vectors: FloatArray, rows_QC: Int64Array, queries_QD: Float64Arr
     scores_QC[rows_QC < 0] = -np.inf
     # Stable, so that ties stay in the order of rows.
     order_Qk = np.argsort(-scores_QC, axis=1, kind="stable")[:, :k]
-    best_Qk, scores_Qk = np.take_along_axis(rows_QC, order_Qk, 1), np.take_along_axis(scores_QC, order_Qk, 1)
+    query_Q1 = np.arange(len(rows_QC))[:, None]
+    best_Qk, scores_Qk = rows_QC[query_Q1, order_Qk], scores_QC[query_Q1, order_Qk]
     counts = np.count_nonzero(best_Qk >= 0, axis=1).tolist()
     return [Ranking(best_Qk[query, :count], scores_Qk[query, :count]) for query, count in enumerate(counts)]
 

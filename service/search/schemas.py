@@ -14,7 +14,7 @@ from service.schemas import Answer, Name, Request
 from service.search.arrow_bodies import read_body
 from service.search.filter_schemas import Filter
 from service.search.neighbors import Strategy
-from service.search.queries import Exclude, NeighborQuery, NodeId, Search
+from service.search.queries import Exclude, NeighborQuery, NodeId, NodeIds, Search
 
 __all__ = [
     "EmbeddingIn",
@@ -73,7 +73,7 @@ class VectorOut(Answer):
 class LookupIn(Request):
     """Nodes to look up."""
 
-    ids: list[NodeId] = Field(min_length=1)
+    ids: NodeIds
     encoding: Literal["json", "base64"] = Field(
         "json", description="`base64`: each vector as the base64 of its little-endian float32 numbers."
     )
@@ -81,8 +81,13 @@ class LookupIn(Request):
 
     @property
     def asked(self) -> Sequence[NodeId] | pa.Array:
-        """The ids, as they came: a list, or an Arrow column."""
-        return self.ids if self._column is None else self._column
+        """The ids as an Arrow column; as a list where they are of two kinds, or none that Arrow holds."""
+        if self._column is not None:
+            return self._column
+        try:
+            return pa.array(self.ids)
+        except (pa.ArrowException, OverflowError, UnicodeError):
+            return self.ids
 
     @model_validator(mode="wrap")
     @classmethod
