@@ -76,6 +76,11 @@ class Supervisor:
         except UnavailableError as error:
             log.warning("a job's start was not confirmed", job=job.id, attempt=job.attempt, error=error.text())
             return
+        except OSError as error:
+            # A full disk, or no process to be had: of the machine at this moment, not of the job.
+            log.warning("a job could not be started", job=job.id, attempt=job.attempt, error=str(error))
+            self._after_failure(job, _as_error(_refused(error, self._directory(job)), job) | {"retryable": True})
+            return
         except Exception as error:
             log.exception("a job could not be started", job=job.id)
             self._end(job, "failed", error=_as_error(error, job))
@@ -276,6 +281,14 @@ def _collapsed(job: Job) -> CollapsedError:
     return CollapsedError(
         f"training ended in embeddings without information ({(job.health or {}).get('reason')})",
         remedy="the alias stays where it was and the embedding set is kept; train with other settings",
+    )
+
+
+def _refused(error: OSError, directory: Path) -> ResourceError:
+    return ResourceError(
+        f"the job could not be started: {error.strerror or error}",
+        where=str(error.filename or directory),
+        remedy="make room where the server's home is, or raise what the system allows it, and submit the job again",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -31,6 +32,7 @@ from service_harness import (
 
 from preprocessing.errors import UsageError
 from service.api.app import create_app
+from service.jobs import supervisor
 from service.settings import ServiceSettings
 
 
@@ -143,6 +145,32 @@ def test_a_runner_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
         assert "max_attempts" in error["message"]
         assert error["retryable"]
         assert not processes_of(job)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EAGAIN])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_start_that_the_machine_refuses_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, times: int
+) -> None:
+    refusals = iter([number] * times)
+    really = supervisor.write_json
+
+    def refusing(path: Path, value: object) -> None:
+        if (refused := next(refusals, None)) is not None:
+            raise OSError(refused, os.strerror(refused), str(path))
+        really(path, value)
+
+    monkeypatch.setattr(supervisor, "write_json", refusing)
+    with running_app(settings_in(tmp_path, max_attempts=3)) as client:
+        job = submit(client, add_graph(client, tmp_path), ("one", {}))
+        ended = wait_end(client, job)
+    if times < 3:
+        assert (ended["status"], ended["attempt"]) == ("succeeded", 2)
+        return
+    error = ended["error"]
+    assert (ended["status"], error["code"], error["retryable"]) == ("failed", "resources_unavailable", True)
+    assert os.strerror(number) in error["message"]
+    assert error["where"].endswith("plan.json")
 
 
 def test_a_runner_told_to_stop_goes_on_without_it_counting_as_a_loss(tmp_path: Path) -> None:
