@@ -1,14 +1,18 @@
 """The requests that come by the thousand, answered ahead of the router while the set they ask is held in memory.
 
-One vector is read where the request arrives; lookups and neighbours go to a thread each. Whatever is not at hand or not
-plain goes the usual way, by the routes: a set that is not open, an unknown id, keys that are due to be read again, a
-body that is large or does not parse. The routes have the answers for those, and the documentation of all.
+What takes less time than handing it to a thread is done where the request arrives: a few vectors at any time, the
+search of one query while nobody else asks, who would wait for it. Other lookups and neighbours go to a thread each.
+Whatever is not at hand or not plain goes the usual way, by the routes: a set that is not open, an unknown id, keys
+that are due to be read again, a body that is large or does not parse. The routes have the answers for those, and the
+documentation of all.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import HTTPException
@@ -23,8 +27,9 @@ from preprocessing.errors import RgrlError
 from service.api.answers import vector_json
 from service.api.auth import KeyRing
 from service.api.middleware import first_header
-from service.api.serving import ARROW_STREAM, Serving
-from service.errors import failure_response
+from service.api.serving import ARROW_STREAM, Serving, is_quick
+from service.errors import BusyError, failure_response
+from service.search.embedding_set import EmbeddingSet
 from service.search.schemas import LookupIn, NeighborsIn
 
 __all__ = ["DirectAnswers"]
@@ -32,6 +37,11 @@ __all__ = ["DirectAnswers"]
 _PATH = re.compile(r"/v1/embeddings/([^/]+)/(?:vectors/(.+)|(lookup|neighbors))", re.DOTALL)
 # A larger body takes longer to read than to route.
 BODY_BYTES = 1 << 20
+FEW_IDS = 32
+# A search that takes so long waits for the disk; for a while others may not wait with it.
+SLOW_S, PAUSE_S = 0.005, 1.0
+
+Answer = Callable[[], Response]
 
 
 class DirectAnswers:
@@ -42,6 +52,9 @@ class DirectAnswers:
         self._serving = serving
         self._keys = keys
         self._routes = routes
+        self._last_client: object = None
+        self._in_threads = 0
+        self._paused_until = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
@@ -51,8 +64,10 @@ class DirectAnswers:
             ref, node, verb = match.groups()
             if node is not None and scope["method"] == "GET":
                 response = self._vector(scope, ref, node)
-            elif verb is not None and scope["method"] == "POST" and self._serving.sets.held(ref) is not None:
-                response, receive = await self._post(scope, receive, ref, verb)
+            elif verb is not None and scope["method"] == "POST":
+                held = self._serving.sets.held(ref)
+                if held is not None:
+                    response, receive = await self._post(scope, receive, ref, held[1], verb)
         await (response or self._app)(scope, receive, send)
 
     def _let_in(self, scope: Scope) -> bool:
@@ -76,32 +91,57 @@ class DirectAnswers:
         self._serving.metrics.looked_up(1, 0)
         return Response(vector_json(held[0], node, vector), media_type="application/json")
 
-    async def _post(self, scope: Scope, receive: Receive, ref: str, verb: str) -> tuple[Response | None, Receive]:
+    async def _post(
+        self, scope: Scope, receive: Receive, ref: str, embeddings: EmbeddingSet, verb: str
+    ) -> tuple[Response | None, Receive]:
         """The answer, or None and how the app is to read the body that has been read already."""
         kind, length = first_header(scope, b"content-type"), first_header(scope, b"content-length")
         if kind not in ("application/json", ARROW_STREAM) or not length.isdigit() or int(length) > BODY_BYTES:
             return None, receive
         taken: list[Message | HTTPException] = []
         body = await _read(receive, taken)
-        answer = None if body is None else self._parsed(ref, verb, body, kind, first_header(scope, b"accept"))
-        if answer is None:
+        asked = None if body is None else _parsed(verb, body, kind == ARROW_STREAM)
+        if asked is None:
             return None, _again(taken, receive)
         scope["route"] = self._routes[verb]
+        client, self._last_client = self._last_client, scope.get("client")
+        alone = client == self._last_client and self._in_threads == 0
+        accept = first_header(scope, b"accept")
         try:
-            return await run_in_threadpool(answer), receive
+            if isinstance(asked, LookupIn):
+                lookup = partial(self._serving.lookup, ref, asked, accept)
+                return await self._made(lookup, lookup if len(asked.asked) <= FEW_IDS else None), receive
+            search = partial(self._serving.neighbors, ref, asked, accept)
+            at_once = partial(search, wait=False) if alone and is_quick(asked, embeddings) else None
+            return await self._made(search, at_once), receive
         except (RgrlError, OperationalError) as error:
             return await failure_response(Request(scope), error), receive
 
-    def _parsed(self, ref: str, verb: str, body: bytes, kind: str, accept: str) -> Callable[[], Response] | None:
-        arrow = kind == ARROW_STREAM
+    async def _made(self, answer: Answer, at_once: Answer | None) -> Response:
+        """The answer, made here and now where that is given and nothing holds it up, or in a thread."""
+        began = time.monotonic()
+        if at_once is not None and began >= self._paused_until:
+            try:
+                return at_once()
+            except BusyError:
+                pass
+            finally:
+                ended = time.monotonic()
+                if ended - began > SLOW_S:
+                    self._paused_until = ended + PAUSE_S
+        self._in_threads += 1
         try:
-            if verb == "lookup":
-                lookup = LookupIn.model_validate(body) if arrow else LookupIn.model_validate_json(body)
-                return lambda: self._serving.lookup(ref, lookup, accept)
-            neighbors = NeighborsIn.model_validate(body) if arrow else NeighborsIn.model_validate_json(body)
-            return lambda: self._serving.neighbors(ref, neighbors, accept)
-        except ValidationError:
-            return None
+            return await run_in_threadpool(answer)
+        finally:
+            self._in_threads -= 1
+
+
+def _parsed(verb: str, body: bytes, arrow: bool) -> LookupIn | NeighborsIn | None:
+    kind = LookupIn if verb == "lookup" else NeighborsIn
+    try:
+        return kind.model_validate(body) if arrow else kind.model_validate_json(body)
+    except ValidationError:
+        return None
 
 
 async def _read(receive: Receive, taken: list[Message | HTTPException]) -> bytes | None:

@@ -23,10 +23,11 @@ from service.search.schemas import LookupIn, NeighborsIn
 from service.search.turns import Turns
 from service.settings import ServiceSettings
 
-__all__ = ["ARROW_STREAM", "Serving", "check_limit"]
+__all__ = ["ARROW_STREAM", "Serving", "check_limit", "is_quick"]
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_BATCH = 8192
+QUICK_K = 100
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,15 @@ class Serving:
             return Response(b"".join(stream), media_type=ARROW_STREAM)
         return StreamingResponse(stream, media_type=ARROW_STREAM)
 
-    def neighbors(self, ref: str, body: NeighborsIn, accept: str) -> Response:
-        """Nearest neighbours, as JSON or Arrow; ``LimitError``, and what ``get`` and ``find_neighbors`` raise."""
+    def neighbors(self, ref: str, body: NeighborsIn, accept: str, *, wait: bool = True) -> Response:
+        """Nearest neighbours, as JSON or Arrow; ``LimitError``, and what ``get`` and ``find_neighbors`` raise; without
+        ``wait`` ``BusyError`` where it is not the search's turn at once.
+        """
         asked = body.asked
         check_limit(body.k, self.settings.max_k, "neighbours a query", "/k")
         check_limit(len(asked), self.settings.max_queries, "queries a call", "/queries")
         identity, embeddings = self.sets.get(ref, search=True)
-        with self.searches.turn():
+        with self.searches.turn(wait=wait):
             began = time.perf_counter()
             found = find_neighbors(embeddings, asked, body.k, body.exclude, body.search, body.filter)
             self.metrics.searched((answer.neighbors.strategy for answer in found), time.perf_counter() - began)
@@ -84,6 +87,13 @@ class Serving:
         for start in range(0, len(ids), ARROW_BATCH):
             part = ids[start : start + ARROW_BATCH]
             yield _names(part), *self._look_up(embeddings, part)
+
+
+def is_quick(body: NeighborsIn, embeddings: EmbeddingSet) -> bool:
+    """Whether the search takes less time than handing it to a thread: one plain query of an open HNSW index."""
+    plain = body.filter is None and not body.search.exact and body.search.effort is None
+    unlimited = not body.exclude.connected and not body.exclude.ids
+    return plain and unlimited and body.k <= QUICK_K and len(body.asked) == 1 and embeddings.is_searched_by("hnsw")
 
 
 def check_limit(given: int, limit: int, what: str, pointer: str) -> None:

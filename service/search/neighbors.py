@@ -161,10 +161,13 @@ def _matching(found: Int64Array, among: Matches) -> Int64Array:
 
 
 def _by_fetch(wanted: Iterable[int]) -> list[tuple[int, list[int]]]:
-    """Queries that need about as many candidates, together: their numbers by the next power of two."""
+    """Queries that need about as many candidates, together: their numbers by the next number of three binary digits
+    and zeros, at most a quarter more.
+    """
     groups: dict[int, list[int]] = {}
     for query, count in enumerate(wanted):
-        groups.setdefault(1 << (count - 1).bit_length(), []).append(query)
+        step = 1 << max(0, count.bit_length() - 3)
+        groups.setdefault(-(-count // step) * step, []).append(query)
     return sorted(groups.items())
 
 

@@ -75,7 +75,7 @@ class Exclude(RequestPart):
 
     self_: bool = Field(True, alias="self", description="The nodes a query is made of.")
     connected: bool = Field(False, description="Nodes that share an edge with a node the query is made of.")
-    ids: list[NodeId] = Field([], max_length=10_000)
+    ids: tuple[NodeId, ...] = Field((), max_length=10_000)
 
 
 class Search(RequestPart):

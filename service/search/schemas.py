@@ -82,12 +82,12 @@ class LookupIn(Request):
     @property
     def asked(self) -> Sequence[NodeId] | pa.Array:
         """The ids as an Arrow column; as a list where they are of two kinds, or none that Arrow holds."""
-        if self._column is not None:
-            return self._column
-        try:
-            return pa.array(self.ids)
-        except (pa.ArrowException, OverflowError, UnicodeError):
-            return self.ids
+        if self._column is None:
+            try:
+                self._column = pa.array(self.ids)
+            except (pa.ArrowException, OverflowError, UnicodeError):
+                return self.ids
+        return self._column
 
     @model_validator(mode="wrap")
     @classmethod

@@ -28,9 +28,9 @@ class Turns:
         self._what, self._setting, self._remedy = what, setting, remedy
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Hold a place while inside; ``BusyError`` when none becomes free in time."""
-        if not self._places.acquire(timeout=self._wait_s):
+    def turn(self, *, wait: bool = True) -> Iterator[None]:
+        """Hold a place while inside; ``BusyError`` when none becomes free in time, or at once where not to ``wait``."""
+        if not self._places.acquire(timeout=self._wait_s if wait else 0):
             raise BusyError(
                 f"the server is busy with other {self._what}",
                 expected=f"at most {self._at_once} {self._what} at a time (setting {self._setting})",

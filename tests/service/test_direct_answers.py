@@ -1,0 +1,143 @@
+"""Where an answer is made: at once what is quick, in a thread what others would wait for; the answers are the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from embedding_fixtures import add_set, settings, write_set
+from fastapi.testclient import TestClient
+
+from preprocessing.stage import Emitter
+from service.api import direct
+from service.api.app import create_app
+from service.search.index_settings import IndexSettings
+from service.search.indexing import build_index
+
+NODES, DIM = 500, 8
+ONE_QUERY = {"queries": [{"id": 3}], "k": 5}
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, str]]:
+    folder = tmp_path_factory.mktemp("direct")
+    vectors = np.random.default_rng(0).standard_normal((NODES, DIM)).astype(np.float32)
+    path = write_set(folder / "home" / "embeddings" / "one", vectors)
+    build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+    app = create_app(settings(folder / "home"))
+    app.state.scheduler.start = lambda: None
+    with TestClient(app) as client:
+        ref = add_set(app.state.store, path)
+        for _ in range(2):  # the first opens the set and its index by the route
+            assert client.post(f"/v1/embeddings/{ref}/neighbors", json=ONE_QUERY).status_code == 200
+        yield client, ref
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was handed to a thread."""
+    handed: list[Any] = []
+    really = direct.run_in_threadpool
+
+    async def noting(function: Any) -> Any:
+        handed.append(function)
+        return await really(function)
+
+    monkeypatch.setattr(direct, "run_in_threadpool", noting)
+    return handed
+
+
+def post(client: TestClient, ref: str, verb: str, body: dict[str, Any]) -> Any:
+    answer = client.post(f"/v1/embeddings/{ref}/{verb}", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "quick"),
+    [
+        ("lookup", {"ids": [1, "2", "nobody"]}, True),
+        ("lookup", {"ids": list(range(32))}, True),
+        ("lookup", {"ids": list(range(33))}, False),
+        ("neighbors", ONE_QUERY, True),
+        ("neighbors", {"queries": [{"vector": [1.0] * DIM}], "k": 100}, True),
+        ("neighbors", {"queries": [{"id": 3}], "k": 101}, False),
+        ("neighbors", {"queries": [{"id": 3}, {"id": 4}], "k": 5}, False),
+        ("neighbors", ONE_QUERY | {"search": {"exact": True}}, False),
+        ("neighbors", ONE_QUERY | {"search": {"effort": 400}}, False),
+        ("neighbors", ONE_QUERY | {"exclude": {"ids": [7]}}, False),
+    ],
+)
+def test_only_what_is_quick_is_answered_at_once(
+    serving: tuple[TestClient, str], threads: list[Any], verb: str, body: dict[str, Any], quick: bool
+) -> None:
+    client, ref = serving
+    post(client, ref, verb, body)
+    assert (threads == []) == quick
+
+
+def test_a_search_is_made_at_once_only_for_who_asks_alone(serving: tuple[TestClient, str], threads: list[Any]) -> None:
+    client, ref = serving
+    other = TestClient(client.app, client=("other", 2))
+    whole = post(client, ref, "neighbors", ONE_QUERY)
+    assert threads == []
+    for asking in (other, client, other):
+        assert post(asking, ref, "neighbors", ONE_QUERY) == whole
+    assert len(threads) == 3
+    assert post(other, ref, "neighbors", ONE_QUERY) == whole
+    assert len(threads) == 3
+    post(client, ref, "neighbors", ONE_QUERY)
+
+
+def test_no_turn_at_once_is_a_turn_in_a_thread(
+    serving: tuple[TestClient, str], threads: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, ref = serving
+    searches = client.app.state.searches  # type: ignore[attr-defined]
+    whole = post(client, ref, "neighbors", ONE_QUERY)
+    waits: list[bool] = []
+    really = searches.turn
+
+    def turn(*, wait: bool = True) -> Any:
+        waits.append(wait)
+        if not wait:
+            raise direct.BusyError("not now")
+        return really()
+
+    monkeypatch.setattr(searches, "turn", turn)
+    assert post(client, ref, "neighbors", ONE_QUERY) == whole
+    assert (waits, len(threads)) == ([False, True], 1)
+
+
+def test_a_search_that_waited_for_the_disk_sends_the_next_to_threads_for_a_while(
+    serving: tuple[TestClient, str], threads: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, ref = serving
+    monkeypatch.setattr(direct, "PAUSE_S", 0.5)
+    embeddings = client.app.state.embeddings.get(ref)[1]  # type: ignore[attr-defined]
+    really = embeddings.space().index.search
+
+    def slow(*given: Any) -> Any:
+        time.sleep(2 * direct.SLOW_S)
+        return really(*given)
+
+    monkeypatch.setattr(embeddings.space().index, "search", slow)
+    post(client, ref, "neighbors", ONE_QUERY)
+    assert threads == []
+    monkeypatch.setattr(embeddings.space().index, "search", really)
+    post(client, ref, "neighbors", ONE_QUERY)
+    assert len(threads) == 1
+    time.sleep(0.6)
+    post(client, ref, "neighbors", ONE_QUERY)
+    assert len(threads) == 1
+
+
+def test_an_error_at_once_is_the_error_of_the_route(serving: tuple[TestClient, str], threads: list[Any]) -> None:
+    client, ref = serving
+    answer = client.post(f"/v1/embeddings/{ref}/neighbors", json={"queries": [{"id": "nobody"}], "k": 5})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "/queries/0/id"
+    assert threads == []
