@@ -43,7 +43,7 @@ KINDS = {
 }
 UNFINISHED = 6
 RESOURCES = {"cores": 1, "gpus": 0, "memory_bytes": 1, "disk_bytes": 0}
-TINY = {"encoder": {"hidden": 8, "dim": 8}, "epochs": 2}
+TINY = {"encoder": {"layers": [8, 8]}, "run": {"epochs": 2}}
 
 
 class Storm:
@@ -156,6 +156,8 @@ class Storm:
 
         answer = retried(send)
         while answer.status_code in {409, 422}:  # its set or graph is corrupted at this moment, or the disk is full
+            if answer.json()["code"] == "validation_failed":
+                raise SystemExit(f"the benchmark itself is wrong: {answer.text}")
             time.sleep(0.3)
             if self.over.is_set():
                 print(f"not accepted: {answer.text}")
