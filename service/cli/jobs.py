@@ -155,10 +155,7 @@ def watch(job: JobId, server: Server = DEFAULT_SERVER, key: Key = None, as_json:
 
 def follow(client: Client, job_id: str, as_json: bool) -> int:
     """Show a job's progress until it ends; the answer is an exit code that says how."""
-    from service.cli.progress import ProgressView
-
-    with ProgressView() as view:
-        job = client.wait(job_id, lambda event: view.show(event.event, event.stage or "", event.data))
+    job = client.wait(job_id, progress=True)
     _print_job(job, as_json)
     if job.status == "succeeded":
         if job.embedding is not None and not as_json:

@@ -20,7 +20,7 @@ __all__ = ["run_here"]
 
 def run_here(stage: str, spec: dict[str, Any], as_json: bool, scratch: Path | None = None) -> None:
     """Run a stage with progress bars and exit as it does; ``scratch`` goes once it is done."""
-    from service.cli.progress import ProgressView
+    from service.client.progress import ProgressView
     from service.jobs.stages import run_stage
 
     with ProgressView() as view:

@@ -49,7 +49,7 @@ def reproduce(
     The same command goes on where a killed one was; a finished one only writes its report again. Ends with 1 if a stage
     failed; data that is not at hand is told in the report.
     """
-    from service.cli.progress import ProgressView
+    from service.client.progress import ProgressView
     from service.reproduce.plan import Request
     from service.reproduce.reproduce import reproduce as run
 

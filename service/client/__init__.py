@@ -3,7 +3,7 @@
 >>> with Client("http://127.0.0.1:8000") as client:
 ...     graph = client.register_graph({"kind": "npz", "path": "cora.npz"}, name="cora")
 ...     job = client.submit("pipeline", graph=graph.id, train={"preset": "cora"}, alias="cora")
-...     client.wait(job.id, on_event=print)
+...     client.wait(job.id)
 ...     client.neighbors("cora", [{"id": 0}], k=5, exclude_connected=True)
 """
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -173,11 +175,25 @@ class Client:
                     raise
             time.sleep(RECONNECT_S)
 
-    def wait(self, job_id: str, on_event: Callable[[Event], None] | None = None) -> Job:
-        """Wait for a job's end, handing over its events; the job as it ended."""
-        for event in self.events(job_id):
-            if on_event is not None:
-                on_event(event)
+    def wait(
+        self, job_id: str, on_event: Callable[[Event], None] | None = None, *, progress: bool | None = None
+    ) -> Job:
+        """Wait for a job's end, handing over its events; the job as it ended.
+
+        ``progress`` draws bars on standard error, without a terminal a line every ten seconds; by default where it is a
+        terminal and no ``on_event`` is given.
+        """
+        # rich takes its time to load, and most clients only look up.
+        from service.client.progress import ProgressView
+
+        if progress is None:
+            progress = on_event is None and sys.stderr.isatty()
+        with ProgressView() if progress else nullcontext() as view:
+            for event in self.events(job_id):
+                if view is not None:
+                    view.show(event.event, event.stage or "", event.data)
+                if on_event is not None:
+                    on_event(event)
         return self.job(job_id)
 
     def embeddings(self, graph: str | None = None) -> Iterator[Embedding]:

@@ -14,8 +14,8 @@ from rich.console import Console
 from preprocessing.artifact import code_version
 from preprocessing.settings import PreprocessSettings
 from service.cli import main
-from service.cli import progress as module
-from service.cli.progress import ProgressView
+from service.client import progress as module
+from service.client.progress import ProgressView
 from service.search.index_settings import IndexSettings
 from trainer.settings import EmbedSettings, EvaluateSettings, TrainSettings
 

@@ -77,6 +77,35 @@ def test_a_job_from_submit_to_end(client: Client, server: Server) -> None:
     assert isinstance(client.logs(job.id, 5), list)
 
 
+@pytest.mark.parametrize(
+    ("progress", "terminal", "listening", "drawn"),
+    [
+        (True, False, False, True),
+        (True, False, True, True),
+        (None, True, False, True),
+        (None, True, True, False),
+        (None, False, False, False),
+        (False, True, False, False),
+    ],
+)
+def test_a_wait_draws_bars_where_they_are_seen_or_wished_for(
+    client: Client,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    progress: bool | None,
+    terminal: bool,
+    listening: bool,
+    drawn: bool,
+) -> None:
+    job = client.submit("pipeline", graph=graph(client, server), labels=fake('["one", {"steps": 3}]'))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    events: list[Event] = []
+    assert client.wait(job.id, events.append if listening else None, progress=progress).status == "succeeded"
+    assert ("one: " in capsys.readouterr().err) == drawn
+    assert bool(events) == listening
+
+
 def test_a_set_of_the_command_line_is_registered(
     client: Client, server: Server, embedding: tuple[str, np.ndarray]
 ) -> None:

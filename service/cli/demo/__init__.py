@@ -27,7 +27,6 @@ from service.cli.demo.graph import write_digits
 from service.cli.demo.report import figures, print_report
 from service.cli.graph_sources import graph_request
 from service.cli.output import print_json
-from service.cli.progress import ProgressView
 from service.client import Client, Embedding, Job
 
 __all__ = ["run"]
@@ -167,8 +166,7 @@ def _pipeline(client: Client, request: dict[str, Any], name: str, console: Conso
 def _finish(client: Client, job: Job, console: Console) -> None:
     """Follow a job to its end; raise why it failed, if it did."""
     console.print(f"Submitted {job.id}: {job.kind} for {job.graph}", soft_wrap=True)
-    with ProgressView() as view:
-        ended = client.wait(job.id, lambda event: view.show(event.event, event.stage or "", event.data))
+    ended = client.wait(job.id, progress=True)
     if ended.status != "succeeded":
         raise _failure(client, ended)
 
