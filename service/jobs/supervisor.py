@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,10 +15,11 @@ import structlog
 
 from preprocessing.artifact import write_json
 from preprocessing.errors import CollapsedError, ResourceError, RgrlError
-from service.errors import UnavailableError
+from service.errors import NotFoundError, UnavailableError
 from service.jobs.effects import file_event, success_effect
 from service.jobs.event_file import read_events
 from service.jobs.executor import Executor
+from service.jobs.leftovers import jobs_with_leftovers, remove_leftovers
 from service.jobs.log import tail
 from service.jobs.plan import Planner
 from service.jobs.runner import EVENTS, LOG_TAIL_LINES, PLAN, outcome_of
@@ -126,12 +128,17 @@ class Supervisor:
         self._end(job, "failed", error=_as_error(error, job))
 
     def tidy(self, active: Sequence[Job]) -> None:
-        """After a start: end what there is of jobs that are not active, and finish deletions that a crash cut short.
+        """After a start: end what there is of jobs that are not active, and finish what a crash cut short of deletions
+        and of tidying up.
 
         ``UnavailableError`` where that is to be asked for again.
         """
         self._store.finish_deletions()
         self._executor.tidy(active)
+        for job in set(jobs_with_leftovers(self._settings)):
+            with suppress(NotFoundError):
+                if self._store.job(job).ended:
+                    remove_leftovers(job, self._settings)
 
     def _prepare(self, job: Job) -> None:
         """Write what the attempt's runner goes by."""
@@ -262,6 +269,8 @@ class Supervisor:
         effect = success_effect(job) if status == "succeeded" else None
         ended = self._store.transition(job, status, effect=effect, **changes)
         self._forget(job)
+        if status != "succeeded":
+            remove_leftovers(job.id, self._settings)
         self._metrics.ended(ended)
         log.info("job ended", job=job.id, status=status, error=(ended.error or {}).get("code"))
 

@@ -42,6 +42,11 @@ def main(spec: dict) -> int:
         spec = {name: value for name, value in spec.items() if name not in {"error", "exit", "signal", "gate"}}
     elif "once" in spec:
         Path(spec["once"]).touch()
+    if "leave" in spec:
+        from preprocessing.artifact import build
+
+        with build(Path(spec["leave"]["path"]), spec["leave"]["kind"], "fake") as made:
+            (made.path / "half").write_text("half")
     gate = spec.get("gate")
     while gate and not Path(gate).exists():
         time.sleep(0.01)

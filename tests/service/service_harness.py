@@ -59,6 +59,11 @@ def _fake_spec(name: str, what: dict[str, Any], job: Job, store: Store, settings
     if what.get("make") == "embeddings":
         path = settings.embeddings / embedding_id(job.id)
         spec["make"] = {"path": str(path), "kind": "embedding_set", "manifest": {"counts": {"nodes": 4, "dim": 2}}}
+    if what.get("leave") == "bundle":
+        path = settings.graphs / new_graph_id(job.id) / "bundle" if name == "append" else store.graph(job.graph).bundle
+        spec["leave"] = {"path": str(path), "kind": "graph_bundle"}
+    if what.get("leave") == "embeddings":
+        spec["leave"] = {"path": str(settings.embeddings / embedding_id(job.id)), "kind": "embedding_set"}
     return spec
 
 
