@@ -23,11 +23,14 @@ from service.search.schemas import LookupIn, NeighborsIn
 from service.search.turns import Turns
 from service.settings import ServiceSettings
 
-__all__ = ["ARROW_STREAM", "Serving", "check_limit", "is_quick"]
+__all__ = ["ARROW_STREAM", "Held", "Serving", "check_limit", "is_quick"]
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_BATCH = 8192
 QUICK_K = 100
+
+Held = tuple[str, EmbeddingSet]
+"""The id of an open set, and the set."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,12 @@ class Serving:
     metrics: Metrics
     searches: Turns
 
-    def lookup(self, ref: str, body: LookupIn, accept: str) -> Response:
-        """Vectors of many nodes, as JSON or Arrow; ``LimitError``, and what ``EmbeddingSets.get`` raises."""
+    def lookup(self, held: Held, body: LookupIn, accept: str) -> Response:
+        """Vectors of many nodes, as JSON or Arrow; ``LimitError``."""
         asked, arrow = body.asked, ARROW_STREAM in accept
         limit = self.settings.max_lookup_ids_arrow if arrow else self.settings.max_lookup_ids
         check_limit(len(asked), limit, "ids a lookup", "/ids")
-        identity, embeddings = self.sets.get(ref)
+        identity, embeddings = held
         if not arrow:
             vectors, found = self._look_up(embeddings, asked)
             names = _names(asked).to_pylist()
@@ -55,14 +58,14 @@ class Serving:
             return Response(b"".join(stream), media_type=ARROW_STREAM)
         return StreamingResponse(stream, media_type=ARROW_STREAM)
 
-    def neighbors(self, ref: str, body: NeighborsIn, accept: str, *, wait: bool = True) -> Response:
-        """Nearest neighbours, as JSON or Arrow; ``LimitError``, and what ``get`` and ``find_neighbors`` raise; without
-        ``wait`` ``BusyError`` where it is not the search's turn at once.
+    def neighbors(self, held: Held, body: NeighborsIn, accept: str, *, wait: bool = True) -> Response:
+        """Nearest neighbours, as JSON or Arrow; ``LimitError``, and what ``find_neighbors`` raises; without ``wait``
+        ``BusyError`` where it is not the search's turn at once.
         """
         asked = body.asked
         check_limit(body.k, self.settings.max_k, "neighbours a query", "/k")
         check_limit(len(asked), self.settings.max_queries, "queries a call", "/queries")
-        identity, embeddings = self.sets.get(ref, search=True)
+        identity, embeddings = held
         with self.searches.turn(wait=wait):
             began = time.perf_counter()
             found = find_neighbors(embeddings, asked, body.k, body.exclude, body.search, body.filter)
@@ -91,9 +94,11 @@ class Serving:
 
 def is_quick(body: NeighborsIn, embeddings: EmbeddingSet) -> bool:
     """Whether the search takes less time than handing it to a thread: one plain query of an open HNSW index."""
+    space = embeddings.opened_space
     plain = body.filter is None and not body.search.exact and body.search.effort is None
     unlimited = not body.exclude.connected and not body.exclude.ids
-    return plain and unlimited and body.k <= QUICK_K and len(body.asked) == 1 and embeddings.is_searched_by("hnsw")
+    indexed = space is not None and space.index is not None and space.kind == "hnsw"
+    return indexed and plain and unlimited and body.k <= QUICK_K and len(body.asked) == 1
 
 
 def check_limit(given: int, limit: int, what: str, pointer: str) -> None:

@@ -24,7 +24,6 @@ from preprocessing.bundle import Bundle, Topology
 from preprocessing.errors import ArtifactError
 from preprocessing.ids import IdMap
 from preprocessing.stored_array import open_array
-from service.search.index_settings import IndexKind
 from service.search.knn_index import FAISS_FILE, KNN_INDEX, KnnIndex
 from service.search.neighbors import Space
 from service.search.sorted_rows import contains
@@ -132,9 +131,10 @@ class EmbeddingSet:
                 self._space = self._open_space()
             return self._space
 
-    def is_searched_by(self, kind: IndexKind) -> bool:
-        """Whether an index of that kind is open."""
-        return self._space is not None and self._space.index is not None and self._space.kind == kind
+    @property
+    def opened_space(self) -> Space | None:
+        """``space`` where it has been read before."""
+        return self._space
 
     def lookup(self, ids: Sequence[int | str] | pa.Array) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
         """Vectors [n, D] in the order of ``ids`` and which were found [n]; the others' vectors are zero."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from embedding_fixtures import add_set, settings, write_set
 from fastapi.testclient import TestClient
@@ -76,6 +77,15 @@ def test_only_what_is_quick_is_answered_at_once(
 ) -> None:
     client, ref = serving
     post(client, ref, verb, body)
+    assert (threads == []) == quick
+
+
+@pytest.mark.parametrize(("ids", "quick"), [(1000, True), (1025, False)])
+def test_vectors_in_arrow_are_quick(serving: tuple[TestClient, str], threads: list[Any], ids: int, quick: bool) -> None:
+    client, ref = serving
+    arrow = {"Accept": "application/vnd.apache.arrow.stream"}
+    answer = client.post(f"/v1/embeddings/{ref}/lookup", json={"ids": [1] * ids}, headers=arrow)
+    assert pa.ipc.open_stream(answer.content).read_all().num_rows == ids
     assert (threads == []) == quick
 
 

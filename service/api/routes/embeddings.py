@@ -97,7 +97,7 @@ def lookup(ref: str, body: LookupIn, serving: ServingDep, accept: Accept = "*/*"
 
     The ids may come as an Arrow stream, too, with one column `id` of int64 or string.
     """
-    return serving.lookup(ref, body, accept)
+    return serving.lookup(serving.sets.get(ref), body, accept)
 
 
 @router.post("/{ref}/neighbors", response_model=NeighborsOut, responses=_ARROW_ANSWER, openapi_extra=_ARROW_BODY)
@@ -111,7 +111,7 @@ def neighbors(ref: str, body: NeighborsIn, serving: ServingDep, accept: Accept =
     numbers), and the other fields as JSON in the schema's metadata `request`. By `Accept` the answer is one: `query`,
     `rank`, `id`, `score`, `connected`, and in the metadata `answers` the rest of every query's answer as JSON.
     """
-    return serving.neighbors(ref, body, accept)
+    return serving.neighbors(serving.sets.get(ref, search=True), body, accept)
 
 
 @router.post("/{ref}/scores")
