@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import uvicorn
@@ -28,6 +29,9 @@ def serve(settings: ServiceSettings, *, plan: Planner = plan_job, announce: Call
     check_roots(settings.data_roots)
     app = create_app(settings, plan=plan)
     app.state.scheduler.acquire()
+    # What is loaded by now stays: no collection looks through it again.
+    gc.collect()
+    gc.freeze()
     announce()
     uvicorn.run(
         app,
