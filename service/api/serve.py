@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 import uvicorn
 
+from preprocessing.errors import UsageError
 from service.api.app import create_app
 from service.graphs.data_roots import check_roots
 from service.jobs.plan import Planner, plan_job
@@ -23,7 +26,7 @@ def serve(settings: ServiceSettings, *, plan: Planner = plan_job, announce: Call
     """Serve until SIGTERM or SIGINT; jobs that run then go on, and the next server adopts them.
 
     ``announce`` is called when nothing stands in the way any more. ``UsageError`` when another server has the home, a
-    data root is no folder, or the address is open to others and there is no API key.
+    data root is no folder, the address is open to others and there is no API key, or it cannot be listened on.
     """
     configure_logging(settings.log_level)
     check_roots(settings.data_roots)
@@ -32,12 +35,20 @@ def serve(settings: ServiceSettings, *, plan: Planner = plan_job, announce: Call
     # What is loaded by now stays: no collection looks through it again.
     gc.collect()
     gc.freeze()
-    announce()
-    uvicorn.run(
-        app,
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=CLOSE_STREAMS_AFTER_S,
-    )
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=CLOSE_STREAMS_AFTER_S)
+    with _listening(settings.host, settings.port) as listening:
+        announce()
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listening])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise UsageError(
+            f"the server cannot listen on this address: {error.strerror or error}",
+            given=f"{host}, port {port}",
+            expected="an address of this machine, and a port that nothing else listens on",
+            remedy="name another --host or --port, or stop what listens there",
+        ) from error

@@ -33,7 +33,12 @@ __all__ = [
 
 AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting, as optimizer.lr=1e-3; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting by its dotted name, and its value; repeatable. rgrl settings STAGE lists them.",
+    ),
 ]
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Graph bundle, made by ingest.")]
 EmbeddingsPath = Annotated[Path, typer.Argument(metavar="EMBEDDINGS", help="Embedding set, made by train.")]

@@ -36,16 +36,20 @@ def print_facts(facts: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in _flat(facts):
         table.add_row(name, f"{value:,.6g}" if isinstance(value, float) else str(value))
     _console().print(table)
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table; empty cells for None."""
+    """A table; empty cells for None. What a terminal is too narrow for goes on in the next line, and ids stay whole."""
     from rich.table import Table
 
-    table = Table(*columns, box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=number == 0, overflow="fold")
     for row in rows:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
     _console().print(table)

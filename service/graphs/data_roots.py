@@ -12,7 +12,7 @@ from service.errors import ForbiddenError
 
 __all__ = ["check_roots", "under_roots", "under_roots_or_uris"]
 
-_REMEDY = "move the data under a data root, or start the server with RGRL_DATA_ROOTS naming its folder"
+_REMEDY = "move the data under a data root, or start the server with --data-root (RGRL_DATA_ROOTS) naming its folder"
 
 
 def check_roots(roots: Sequence[Path]) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from preprocessing.artifact import code_version
 from preprocessing.settings import PreprocessSettings
-from service.cli import main
+from service.cli import main, output
 from service.client import progress as module
 from service.client.progress import ProgressView
 from service.search.index_settings import IndexSettings
@@ -84,3 +84,16 @@ def test_every_setting_is_listed(
         assert rows["run.epochs"]["bounds"] == "≥ 1, ≤ 10000000"
         assert rows["batch.order"]["type"] == "random|near"
         assert rows["batch.fan_out"]["type"] == "list of integer"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_ids_are_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    told = io.StringIO()
+    monkeypatch.setattr(output, "_console", lambda: Console(file=told, width=width, force_terminal=False))
+    one, graph = "job_01a22820e0b97ea6a87c0ba1a76fbb9a", "graph_01a22821aafa77238515611db315975c"
+    output.print_rows(["id", "status", "graph"], [[one, "succeeded", graph]])
+    output.print_facts({"id": one, "path": f"/a/long/way/{graph}/bundle"})
+    assert told.getvalue().count(one) == 2
+    joined = "".join(line.strip() for line in told.getvalue().splitlines())
+    assert "…" not in joined
+    assert f"/a/long/way/{graph}/bundle"[-12:] in joined
