@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from preprocessing.artifact import fingerprint, hash_file, write_json
 from preprocessing.errors import ArtifactError
 
-__all__ = ["VerifiedFiles", "served"]
+__all__ = ["VerifiedFiles", "served", "stamps"]
 
 
 def served(files: dict[str, str]) -> dict[str, str]:
@@ -30,6 +31,19 @@ def served(files: dict[str, str]) -> dict[str, str]:
         for name, digest in files.items()
         if not name.startswith("features/") and (name == "labels.parquet" or not name.endswith(".parquet"))
     }
+
+
+def stamps(artifact: Path, names: Iterable[str]) -> tuple[int, ...]:
+    """Differs after any of these files is replaced, written to, cut short or removed: to be compared before each use of
+    what is mapped, since to read past the end of a file that was cut ends the process.
+    """
+    found: list[int] = []
+    for name in names:
+        try:
+            found += _identity(artifact / name)
+        except OSError:
+            found.append(0)
+    return tuple(found)
 
 
 class VerifiedFiles:

@@ -14,19 +14,26 @@ from preprocessing.bundle import PPR, Bundle
 from preprocessing.errors import ArtifactError
 from service.errors import NotFoundError
 from service.graphs.schemas import NeighborsAnswer, NodeAnswer, PprAnswer, PprEntry
-from service.verified import VerifiedFiles, served
+from service.verified import VerifiedFiles, served, stamps
 
 __all__ = ["node_view"]
 
 SAMPLE = 20
 OPEN_BUNDLES = 16
+_TOPOLOGY = ("indptr.npy", "indices.npy")
+_MAPPED = (
+    "ids.npy",
+    "ids.arrow",
+    *(f"topology/{name}" for name in _TOPOLOGY),
+    *(f"topology/symmetric/{name}" for name in _TOPOLOGY),
+)
 
 
 def node_view(path: Path, node: str, verified: VerifiedFiles) -> NodeAnswer:
     """Degree, an even sample of neighbours, and the PPR row of ``node``; ``NotFoundError`` for an unknown id,
     ``ArtifactError`` for a damaged bundle.
     """
-    bundle = _open(path, (path / "manifest.json").stat().st_mtime_ns)
+    bundle = _open(path, stamps(path, ("manifest.json", *_MAPPED)))
     verified.check(path, served(bundle.manifest["files"]))
     row = bundle.ids.row(node)
     if row is None:
@@ -43,8 +50,8 @@ def node_view(path: Path, node: str, verified: VerifiedFiles) -> NodeAnswer:
 
 
 @lru_cache(maxsize=OPEN_BUNDLES)
-def _open(path: Path, _changed: int) -> Bundle:
-    """The bundle at ``path``; opened again when its manifest changes."""
+def _open(path: Path, _stamps: tuple[int, ...]) -> Bundle:
+    """The bundle at ``path``; opened again when one of its files is another."""
     return Bundle(path)
 
 

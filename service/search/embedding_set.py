@@ -27,7 +27,7 @@ from preprocessing.stored_array import open_array
 from service.search.knn_index import FAISS_FILE, KNN_INDEX, KnnIndex
 from service.search.neighbors import Space
 from service.search.sorted_rows import contains
-from service.verified import VerifiedFiles, served
+from service.verified import VerifiedFiles, served, stamps
 
 if TYPE_CHECKING:
     from service.search.filters import Filters
@@ -113,6 +113,8 @@ class EmbeddingSet:
         self._topology: Topology | None = None
         self._new_nodes: NewNodeEncoder | None = None
         self._filters: Filters | None = None
+        self._graph_files: tuple[str, ...] = ()
+        self._graph_stamps: tuple[int, ...] = ()
 
     @property
     def nodes(self) -> int:
@@ -177,6 +179,7 @@ class EmbeddingSet:
         from service.search.new_nodes import NewNodeEncoder
 
         with self._graph_lock:
+            self._let_go_of_changed_files()
             if self._new_nodes is None:
                 self._new_nodes = NewNodeEncoder(self.path / "model", self._open_bundle())
             return self._new_nodes
@@ -186,6 +189,7 @@ class EmbeddingSet:
         from service.search.filters import Filters
 
         with self._graph_lock:
+            self._let_go_of_changed_files()
             if self._filters is None:
                 self._filters = Filters(self._open_bundle())
             return self._filters
@@ -208,10 +212,8 @@ class EmbeddingSet:
         return Space(self.vectors, kind, index)
 
     def _symmetric(self) -> Topology:
-        # Asked for by every query, and never another once it is there.
-        if self._topology is not None:
-            return self._topology
         with self._graph_lock:
+            self._let_go_of_changed_files()
             if self._topology is None:
                 with damage_told(self._bundle or self.path):
                     stored = self._open_bundle().symmetric
@@ -219,6 +221,16 @@ class EmbeddingSet:
                 # Plain views of the mapped files: slicing a memmap costs five times as much.
                 self._topology = Topology(stored.indptr.view(np.ndarray), stored.indices.view(np.ndarray))
             return self._topology
+
+    def _let_go_of_changed_files(self) -> None:
+        """Forget what is mapped of the graph if a file of it is another than when it was opened: it is opened anew."""
+        if (
+            self._bundle is not None
+            and self._graph_files
+            and self._graph_stamps != stamps(self._bundle, self._graph_files)
+        ):
+            self._topology, self._new_nodes, self._filters = None, None, None
+            self._graph_files = ()
 
     def _open_bundle(self) -> Bundle:
         if self._bundle is None:
@@ -235,7 +247,11 @@ class EmbeddingSet:
                 where=str(self._bundle),
             )
         with damage_told(self._bundle):
+            files = tuple(name for name in bundle.manifest["files"] if name.endswith((".npy", ".arrow")))
+            seen = stamps(self._bundle, files)
             self._verified.check(self._bundle, served(bundle.manifest["files"]))
+            if not self._graph_files:
+                self._graph_files, self._graph_stamps = files, seen
         return bundle
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from embedding_fixtures import add_set, settings, write_bundle, write_set
 from fastapi.testclient import TestClient
 
+from preprocessing.artifact import read_manifest
 from preprocessing.stage import Emitter
 from service.api.app import create_app
 from service.search.index_settings import IndexSettings
 from service.search.indexing import build_index
 from service.store import Store
+from service.store.graphs import graph_ready
 
 NODES, DIM = 60, 4
 FILES = ("manifest.json", "vectors.npy", "ids.npy", "index/manifest.json", "index/index.faiss")
@@ -127,3 +132,58 @@ def test_a_file_that_is_written_to_while_it_is_served(tmp_path: Path, file: str)
             with (path / file).open("r+b") as handle:
                 handle.write(whole)
             assert ask() == [200, 200]
+
+
+def cut(file: Path) -> None:
+    os.truncate(file, 100)
+
+
+def flipped(file: Path) -> None:
+    with file.open("r+b") as handle:
+        handle.seek(-5, os.SEEK_END)
+        byte = handle.read(1)[0]
+        handle.seek(-5, os.SEEK_END)
+        handle.write(bytes([byte ^ 64]))
+
+
+@pytest.mark.parametrize("change", [cut, flipped, Path.unlink])
+@pytest.mark.parametrize("file", ["topology/indptr.npy", "topology/indices.npy", "ids.npy", "manifest.json"])
+def test_a_graph_that_is_written_to_while_it_is_served(
+    tmp_path: Path, file: str, change: Callable[[Path], None]
+) -> None:
+    """Cut short, its mapped arrays would end the process at the next reading."""
+    vectors = np.random.default_rng(1).standard_normal((NODES, DIM)).astype(np.float32)
+    content = write_bundle(tmp_path / "graph", NODES, [(node, (node + 1) % NODES) for node in range(NODES)])
+    path = write_set(tmp_path / "set", vectors, content=content)
+    app = create_app(settings(tmp_path / "home"))
+    app.state.scheduler.start = lambda: None
+    ref = add_set(app.state.store, path, tmp_path / "graph")
+    graph = app.state.store.embedding(ref).graph
+    with app.state.store.writing() as connection:
+        graph_ready(connection, graph, read_manifest(tmp_path / "graph", "graph_bundle"))
+    whole = (tmp_path / "graph" / file).read_bytes()
+    with TestClient(app, raise_server_exceptions=False) as client:
+
+        def ask(connected: bool) -> Any:
+            body = {"queries": [{"id": 3}], "k": 5, "exclude": {"connected": connected}}
+            return client.post(f"/v1/embeddings/{ref}/neighbors", json=body)
+
+        def view() -> int:
+            return client.get(f"/v1/graphs/{graph}/nodes/3").status_code
+
+        before = [ask(connected).json() for connected in (False, True)]
+        assert view() == 200
+        for replacing in (False, True):
+            change(tmp_path / "graph" / file)
+            if file != "manifest.json":
+                assert ask(True).status_code == 409
+                without = ask(False)
+                assert without.status_code == 200
+                assert all(near["connected"] is None for near in without.json()["answers"][0]["results"])
+            assert view() == 409
+            if replacing:
+                replaced(tmp_path / "graph" / file, whole)
+            else:
+                (tmp_path / "graph" / file).write_bytes(whole)
+            assert [ask(connected).json() for connected in (False, True)] == before
+            assert view() == 200
