@@ -93,12 +93,15 @@ class Serving:
 
 
 def is_quick(body: NeighborsIn, embeddings: EmbeddingSet) -> bool:
-    """Whether the search takes less time than handing it to a thread: one plain query of an open HNSW index."""
+    """Whether the search takes less time than handing it to a thread: one plain query of an open HNSW index, and of a
+    graph whose edges need not be read for the first time.
+    """
     space = embeddings.opened_space
     plain = body.filter is None and not body.search.exact and body.search.effort is None
     unlimited = not body.exclude.connected and not body.exclude.ids
     indexed = space is not None and space.index is not None and space.kind == "hnsw"
-    return indexed and plain and unlimited and body.k <= QUICK_K and len(body.asked) == 1
+    small = body.k <= QUICK_K and len(body.asked) == 1
+    return indexed and plain and unlimited and small and embeddings.has_graph_at_hand()
 
 
 def check_limit(given: int, limit: int, what: str, pointer: str) -> None:

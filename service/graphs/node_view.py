@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preprocessing.artifact import read_manifest
+from preprocessing.artifact import MANIFEST, read_manifest
 from preprocessing.bundle import PPR, Bundle
 from preprocessing.errors import ArtifactError
 from service.errors import NotFoundError
@@ -33,7 +33,7 @@ def node_view(path: Path, node: str, verified: VerifiedFiles) -> NodeAnswer:
     """Degree, an even sample of neighbours, and the PPR row of ``node``; ``NotFoundError`` for an unknown id,
     ``ArtifactError`` for a damaged bundle.
     """
-    bundle = _open(path, stamps(path, ("manifest.json", *_MAPPED)))
+    bundle = _open(path, stamps(f"{path}/{name}" for name in (MANIFEST, *_MAPPED)))
     verified.check(path, served(bundle.manifest["files"]))
     row = bundle.ids.row(node)
     if row is None:

@@ -5,7 +5,6 @@ Everything is memory-mapped and opened when first needed; a set may be read from
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ from preprocessing.bundle import Bundle, Topology
 from preprocessing.errors import ArtifactError
 from preprocessing.ids import IdMap
 from preprocessing.stored_array import open_array
-from service.search.knn_index import FAISS_FILE, KNN_INDEX, KnnIndex
+from service.search.knn_index import FAISS_FILE, KnnIndex
 from service.search.neighbors import Space
 from service.search.sorted_rows import contains
 from service.verified import VerifiedFiles, served, stamps
@@ -138,6 +137,10 @@ class EmbeddingSet:
         """``space`` where it has been read before."""
         return self._space
 
+    def has_graph_at_hand(self) -> bool:
+        """Whether the graph's edges have been read before, and are the same: asking for them reads nothing whole."""
+        return self._topology is not None and self._graph_is_as_opened()
+
     def lookup(self, ids: Sequence[int | str] | pa.Array) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
         """Vectors [n, D] in the order of ``ids`` and which were found [n]; the others' vectors are zero."""
         rows = self.ids.rows(ids)
@@ -204,14 +207,16 @@ class EmbeddingSet:
         return self._open_bundle()
 
     def _open_space(self) -> Space:
-        kind, index = None, None
-        if (self.path / "index").exists():
-            with damage_told(self.path / "index"):
-                index = KnnIndex.open(self.path / "index", self.vectors.shape, self._verified)
-                kind = read_manifest(self.path / "index", KNN_INDEX)["index"]
-        return Space(self.vectors, kind, index)
+        if not (self.path / "index").exists():
+            return Space(self.vectors, None, None)
+        with damage_told(self.path / "index"):
+            index = KnnIndex.open(self.path / "index", self.vectors.shape, self._verified)
+        return Space(self.vectors, "exact" if index is None else index.kind, index)
 
     def _symmetric(self) -> Topology:
+        topology = self._topology
+        if topology is not None and self._graph_is_as_opened():
+            return topology
         with self._graph_lock:
             self._let_go_of_changed_files()
             if self._topology is None:
@@ -224,13 +229,12 @@ class EmbeddingSet:
 
     def _let_go_of_changed_files(self) -> None:
         """Forget what is mapped of the graph if a file of it is another than when it was opened: it is opened anew."""
-        if (
-            self._bundle is not None
-            and self._graph_files
-            and self._graph_stamps != stamps(self._bundle, self._graph_files)
-        ):
+        if not self._graph_is_as_opened():
             self._topology, self._new_nodes, self._filters = None, None, None
-            self._graph_files = ()
+            self._graph_files, self._graph_stamps = (), ()
+
+    def _graph_is_as_opened(self) -> bool:
+        return self._graph_stamps == stamps(self._graph_files)
 
     def _open_bundle(self) -> Bundle:
         if self._bundle is None:
@@ -247,8 +251,9 @@ class EmbeddingSet:
                 where=str(self._bundle),
             )
         with damage_told(self._bundle):
-            files = tuple(name for name in bundle.manifest["files"] if name.endswith((".npy", ".arrow")))
-            seen = stamps(self._bundle, files)
+            names = (name for name in bundle.manifest["files"] if name.endswith((".npy", ".arrow")))
+            files = tuple(f"{self._bundle}/{name}" for name in names)
+            seen = stamps(files)
             self._verified.check(self._bundle, served(bundle.manifest["files"]))
             if not self._graph_files:
                 self._graph_files, self._graph_stamps = files, seen
@@ -313,7 +318,7 @@ class EmbeddingSets:
         with self._lock:
             known = self._refs.get(ref) if self._generation == generation else None
             held = None if known is None else self._open.get(known.identity)
-            if known is None or held is None or held.version != _version(known.watched):
+            if known is None or held is None or held.version != stamps(known.watched):
                 return None
             self._open.move_to_end(known.identity)
             return known.identity, held.embeddings
@@ -337,7 +342,7 @@ class EmbeddingSets:
 
     def _open_anew(self, ref: _Ref) -> tuple[str, EmbeddingSet]:
         with self._opening:
-            version = _version(ref.watched)
+            version = stamps(ref.watched)
             with self._lock:
                 held = self._open.get(ref.identity)
             if held is None or held.version != version:
@@ -355,16 +360,3 @@ def _watched(path: Path) -> tuple[str, ...]:
     mapped = (path / VECTORS, *(path / name for name in IDS), path / "index" / FAISS_FILE)
     manifests = (path / MANIFEST, path / "index" / MANIFEST)
     return tuple(str(file) for file in (*manifests, *(file for file in mapped if file.exists())))
-
-
-def _version(files: tuple[str, ...]) -> tuple[int, ...]:
-    """Changes whenever one of the files is replaced or written to."""
-    stamps = []
-    for file in files:
-        try:
-            stat = os.stat(file)  # noqa: PTH116 - asked for every request, and twice as fast as a Path's
-        except OSError:
-            stamps += [0, 0]
-        else:
-            stamps += [stat.st_mtime_ns, stat.st_ino]
-    return tuple(stamps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from embedding_fixtures import add_set, settings, write_set
+from embedding_fixtures import add_set, settings, write_bundle, write_set
 from fastapi.testclient import TestClient
 
 from preprocessing.stage import Emitter
@@ -26,12 +27,15 @@ ONE_QUERY = {"queries": [{"id": 3}], "k": 5}
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClient, str]]:
     folder = tmp_path_factory.mktemp("direct")
     vectors = np.random.default_rng(0).standard_normal((NODES, DIM)).astype(np.float32)
-    path = write_set(folder / "home" / "embeddings" / "one", vectors)
+    content = write_bundle(folder / "graph", NODES, [(0, 1)])
+    path = write_set(folder / "home" / "embeddings" / "one", vectors, content=content)
     build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
     app = create_app(settings(folder / "home"))
     app.state.scheduler.start = lambda: None
-    with TestClient(app) as client:
-        ref = add_set(app.state.store, path)
+    # A busy machine is no slow disk.
+    with pytest.MonkeyPatch.context() as patient, TestClient(app) as client:
+        patient.setattr(direct, "SLOW_S", 60.0)
+        ref = add_set(app.state.store, path, folder / "graph")
         for _ in range(2):  # the first opens the set and its index by the route
             assert client.post(f"/v1/embeddings/{ref}/neighbors", json=ONE_QUERY).status_code == 200
         yield client, ref
@@ -127,6 +131,7 @@ def test_a_search_that_waited_for_the_disk_sends_the_next_to_threads_for_a_while
 ) -> None:
     client, ref = serving
     monkeypatch.setattr(direct, "PAUSE_S", 0.5)
+    monkeypatch.setattr(direct, "SLOW_S", 0.2)
     embeddings = client.app.state.embeddings.get(ref)[1]  # type: ignore[attr-defined]
     really = embeddings.space().index.search
 
@@ -141,6 +146,20 @@ def test_a_search_that_waited_for_the_disk_sends_the_next_to_threads_for_a_while
     post(client, ref, "neighbors", ONE_QUERY)
     assert len(threads) == 1
     time.sleep(0.6)
+    post(client, ref, "neighbors", ONE_QUERY)
+    assert len(threads) == 1
+
+
+def test_a_graph_that_is_to_be_read_is_read_in_a_thread(serving: tuple[TestClient, str], threads: list[Any]) -> None:
+    """Hashing its edges takes seconds a gigabyte, and the first search of a set does so."""
+    client, ref = serving
+    embeddings = client.app.state.embeddings.get(ref)[1]  # type: ignore[attr-defined]
+    indices = embeddings.graph().path / "topology" / "indices.npy"
+    post(client, ref, "neighbors", ONE_QUERY)
+    assert threads == []
+    os.utime(indices)
+    post(client, ref, "neighbors", ONE_QUERY)
+    assert len(threads) == 1
     post(client, ref, "neighbors", ONE_QUERY)
     assert len(threads) == 1
 
