@@ -16,7 +16,7 @@ from service.jobs.plan import Planner, plan_job
 from service.logs import configure_logging
 from service.settings import ServiceSettings
 
-__all__ = ["serve"]
+__all__ = ["listen", "serve"]
 
 # Event streams have no end of their own; they are cut so that a stop does not wait for their readers.
 CLOSE_STREAMS_AFTER_S = 3
@@ -36,15 +36,16 @@ def serve(settings: ServiceSettings, *, plan: Planner = plan_job, announce: Call
     gc.collect()
     gc.freeze()
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=CLOSE_STREAMS_AFTER_S)
-    with _listening(settings.host, settings.port) as listening:
+    with listen(settings.host, settings.port) as listening:
         announce()
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listening])
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that clients of the server connect to; ``UsageError`` where the address cannot be had."""
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise UsageError(
             f"the server cannot listen on this address: {error.strerror or error}",
@@ -52,3 +53,7 @@ def _listening(host: str, port: int) -> socket.socket:
             expected="an address of this machine, and a port that nothing else listens on",
             remedy="name another --host or --port, or stop what listens there",
         ) from error
+    # Connections inherit it. The event loop sets it only on sockets that it has made itself, and an answer is two
+    # writes: head and body, of which the second would wait for the client's delayed acknowledgement, 40 ms.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening

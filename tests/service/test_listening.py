@@ -9,7 +9,7 @@ import pytest
 from service_harness import settings_in
 
 from preprocessing.errors import UsageError
-from service.api.serve import serve
+from service.api.serve import listen, serve
 
 
 @pytest.mark.parametrize(("host", "family"), [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
@@ -29,3 +29,11 @@ def test_a_port_in_use_is_told_before_the_server_says_that_it_serves(
 def test_an_address_of_another_machine_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot listen"):
         serve(settings_in(tmp_path, host="192.0.2.77", port=8000, insecure=True))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_no_answer_waits_for_the_acknowledgement_of_its_head(host: str) -> None:
+    with listen(host, 0) as listening, socket.create_connection(listening.getsockname()[:2]):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
