@@ -49,22 +49,25 @@ class RequestContext:
             await send(message)
 
         began = time.perf_counter()
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
-            try:
-                await self._app(scope, receive, send_with_id)
-            except ClientDisconnect:
-                status = status or 499
-            except asyncio.CancelledError:
-                # Only a server that stops cancels; a stream has no other end, and its reader takes it up again.
-                log.info("cut off by the stop of the server")
-            except Exception:
-                log.exception("a request failed")
-                if status == 0:
-                    answer = problem_response(
-                        500, "internal", "the server failed; its log says why", request_id=request_id
-                    )
-                    await answer(scope, receive, send_with_id)
-            seconds = time.perf_counter() - began
+        # A request is a task of its own, so what is bound ends with it.
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        try:
+            await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            status = status or 499
+        except asyncio.CancelledError:
+            # Only a server that stops cancels; a stream has no other end, and its reader takes it up again.
+            log.info("cut off by the stop of the server")
+        except Exception:
+            log.exception("a request failed")
+            if status == 0:
+                answer = problem_response(500, "internal", "the server failed; its log says why", request_id=request_id)
+                await answer(scope, receive, send_with_id)
+        seconds = time.perf_counter() - began
+        try:
+            # The event loop sends the answer now: who asked does not wait for the line about it.
+            await asyncio.sleep(0)
+        finally:
             route = getattr(scope.get("route"), "path", UNKNOWN_ROUTE)
             self._metrics.answered(scope["method"], route, status, seconds)
             log.info(

@@ -267,13 +267,19 @@ class _Ref:
     identity: str
     path: Path
     bundle: Path
-    watched: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Open:
+    """A set as it was opened: ``watched`` files, and their stamps."""
+
+    watched: tuple[str, ...]
     version: tuple[int, ...]
     embeddings: EmbeddingSet
+
+    @property
+    def is_as_opened(self) -> bool:
+        return self.version == stamps(self.watched)
 
 
 class EmbeddingSets:
@@ -318,7 +324,7 @@ class EmbeddingSets:
         with self._lock:
             known = self._refs.get(ref) if self._generation == generation else None
             held = None if known is None else self._open.get(known.identity)
-            if known is None or held is None or held.version != stamps(known.watched):
+            if known is None or held is None or not held.is_as_opened:
                 return None
             self._open.move_to_end(known.identity)
             return known.identity, held.embeddings
@@ -331,7 +337,7 @@ class EmbeddingSets:
     def _resolve(self, ref: str, generation: int) -> _Ref:
         row = self._store.embedding(ref)
         path = Path(row.path)
-        known = _Ref(row.id, path, Path(self._store.graph(row.graph).bundle), _watched(path))
+        known = _Ref(row.id, path, Path(self._store.graph(row.graph).bundle))
         with self._lock:
             if self._generation < generation:
                 self._refs, self._generation = {}, generation
@@ -342,11 +348,12 @@ class EmbeddingSets:
 
     def _open_anew(self, ref: _Ref) -> tuple[str, EmbeddingSet]:
         with self._opening:
-            version = stamps(ref.watched)
             with self._lock:
                 held = self._open.get(ref.identity)
-            if held is None or held.version != version:
-                held = _Open(version, EmbeddingSet(ref.path, ref.bundle, self._verified))
+            if held is None or not held.is_as_opened:
+                watched = _watched(ref.path)
+                version = stamps(watched)
+                held = _Open(watched, version, EmbeddingSet(ref.path, ref.bundle, self._verified))
             with self._lock:
                 self._open[ref.identity] = held
                 self._open.move_to_end(ref.identity)
@@ -356,7 +363,11 @@ class EmbeddingSets:
 
 
 def _watched(path: Path) -> tuple[str, ...]:
-    """The manifests, and what is mapped: a file that is cut short would end the process that reads past its end."""
-    mapped = (path / VECTORS, *(path / name for name in IDS), path / "index" / FAISS_FILE)
-    manifests = (path / MANIFEST, path / "index" / MANIFEST)
-    return tuple(str(file) for file in (*manifests, *(file for file in mapped if file.exists())))
+    """What is mapped, and what tells of an index that is no file, or is not built yet.
+
+    A file that is cut short would end the process that reads past its end.
+    """
+    index = path / "index" / FAISS_FILE
+    ids = (path / name for name in IDS)
+    mapped = (path / VECTORS, *(file for file in ids if file.exists()))
+    return tuple(str(file) for file in (*mapped, index if index.exists() else path / "index" / MANIFEST))
