@@ -95,6 +95,9 @@ class IdMap:
         A string of digits names an integer id and an integer names the string of its digits; only the canonical
         spelling counts (``"7"``, not ``"07"``), so every id has one name.
         """
+        if type(ids) is list and len(ids) == 1:
+            row = self.row(ids[0])
+            return np.array([-1 if row is None else row], dtype=np.int64)
         if self._integers is not None:
             return self._integer_rows(*_as_integers(ids))
         return self._string_rows(_as_bytes(ids))

@@ -35,6 +35,7 @@ __all__ = [
     "failure_response",
     "install_error_handlers",
     "problem_response",
+    "server_failed",
 ]
 
 log = structlog.get_logger(__name__)
@@ -183,7 +184,8 @@ def problem_response(
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Give every kind of failure its answer; unexpected exceptions are the request middleware's to answer."""
+    """Give every kind of failure its answer; the request middleware logs what nothing expected."""
+    app.add_exception_handler(Exception, _answer_unexpected)
     app.add_exception_handler(RgrlError, _answer_rgrl)
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(HTTPException, _answer_http)
@@ -194,6 +196,15 @@ def install_error_handlers(app: FastAPI) -> None:
 async def failure_response(request: Request, error: RgrlError | OperationalError) -> Response:
     """The answer for a failure outside of the routes."""
     return await (_answer_rgrl if isinstance(error, RgrlError) else _answer_database)(request, error)
+
+
+async def _answer_unexpected(request: Request, _: Exception) -> Response:
+    return server_failed(request.scope["state"]["request_id"])
+
+
+def server_failed(request_id: str) -> Response:
+    """The answer where nothing better is known."""
+    return problem_response(500, "internal", "the server failed; its log says why", request_id=request_id)
 
 
 def status_of(error: RgrlError) -> int:

@@ -57,6 +57,7 @@ class Metrics:
             ["strategy"],
             registry=registry,
         )
+        self._searches_held: dict[str, Counter] = {}
         self._search_seconds = Histogram(
             "rgrl_neighbor_seconds", "Time of a neighbours call, without its JSON.", registry=registry
         )
@@ -108,7 +109,9 @@ class Metrics:
     def searched(self, strategies: Iterable[str], seconds: float) -> None:
         """Count the queries of a neighbours call by the strategy that answered each."""
         for strategy in strategies:
-            self._searches.labels(strategy).inc()
+            if strategy not in self._searches_held:
+                self._searches_held[strategy] = self._searches.labels(strategy)
+            self._searches_held[strategy].inc()
         self._search_seconds.observe(seconds)
 
     def exposition(self, jobs: dict[JobStatus, int], cluster: bool | None) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, model_validator
@@ -31,7 +30,7 @@ class Request(RequestPart):
     @classmethod
     def _holds_text(cls, document: Any) -> Any:
         """JSON can spell half a surrogate pair, which no answer can hold, and a null, which PostgreSQL cannot."""
-        if any(_NO_TEXT.search(text) for text in _texts(document)):
+        if not _is_text(document):
             raise ValueError("a text holds a null character or half of a surrogate pair")
         return document
 
@@ -49,21 +48,19 @@ class Items(Answer, Generic[Item]):
     next_cursor: str | None
 
 
-def _texts(document: Any) -> Iterator[str]:
+def _is_text(document: Any) -> bool:
+    """Whether every text of it, keys too, is one that can be stored and sent."""
     if isinstance(document, str):
-        yield document
-    elif isinstance(document, dict):
-        for key, value in document.items():
-            yield from _texts(key)
-            yield from _texts(value)
-    elif isinstance(document, list):
+        return _NO_TEXT.search(document) is None
+    if isinstance(document, dict):
+        return all(map(_is_text, document)) and all(map(_is_text, document.values()))
+    if isinstance(document, list):
         # Long lists are of one kind: numbers are passed over, and texts are looked at as one.
         kinds = set(map(type, document))
         if kinds == {str}:
-            yield "".join(document)
-        elif not kinds <= {int, float, bool}:
-            for item in document:
-                yield from _texts(item)
+            return _NO_TEXT.search("".join(document)) is None
+        return kinds <= {int, float, bool} or all(map(_is_text, document))
+    return True
 
 
 def _not_an_id(name: str) -> str:

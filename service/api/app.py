@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from preprocessing.artifact import code_version
 from service.api.auth import READ, KeyRing, check_exposure, open_without_keys
@@ -54,6 +55,19 @@ _PROBLEM: dict[int | str, dict[str, Any]] = {
 
 
 class _App(FastAPI):
+    front: ASGIApp
+    """What every request meets first; it ends with ``routed``."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection. The framework's own layers are for requests that are routed: the others' answers take
+        little more time than these.
+        """
+        await (self.front if scope["type"] == "http" else self.routed)(scope, receive, send)
+
+    async def routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The framework's layers, and the routes."""
+        await super().__call__(scope, receive, send)
+
     def openapi(self) -> dict[str, Any]:
         """The document, with the schema of every error answer."""
         document = super().openapi()
@@ -118,12 +132,7 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
         app.include_router(part.router, dependencies=[READ])
     install_error_handlers(app)
     routes = {getattr(route, "name", ""): route for route in embeddings.router.routes}
-    app.add_middleware(DirectAnswers, serving=app.state.serving, keys=app.state.keys, routes=routes)
-    app.add_middleware(
-        BodyLimit,
-        limit=settings.max_body_bytes,
-        limit_of_all=settings.max_bodies_bytes,
-        timeout_s=settings.body_timeout_s,
-    )
-    app.add_middleware(RequestContext, metrics=metrics)
+    direct = DirectAnswers(app.routed, app.state.serving, app.state.keys, routes)
+    bounded = BodyLimit(direct, settings.max_body_bytes, settings.max_bodies_bytes, settings.body_timeout_s)
+    app.front = RequestContext(bounded, metrics)
     return app

@@ -12,7 +12,7 @@ from fastapi.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import BODY_TOO_LARGE, problem_response
+from service.errors import BODY_TOO_LARGE, problem_response, server_failed
 from service.metrics import Metrics
 
 __all__ = ["BodyLimit", "RequestContext", "first_header"]
@@ -61,8 +61,7 @@ class RequestContext:
         except Exception:
             log.exception("a request failed")
             if status == 0:
-                answer = problem_response(500, "internal", "the server failed; its log says why", request_id=request_id)
-                await answer(scope, receive, send_with_id)
+                await server_failed(request_id)(scope, receive, send_with_id)
         seconds = time.perf_counter() - began
         try:
             # The event loop sends the answer now: who asked does not wait for the line about it.

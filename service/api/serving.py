@@ -60,7 +60,7 @@ class Serving:
 
     def neighbors(self, held: Held, body: NeighborsIn, accept: str, *, wait: bool = True) -> Response:
         """Nearest neighbours, as JSON or Arrow; ``LimitError``, and what ``find_neighbors`` raises; without ``wait``
-        ``BusyError`` where it is not the search's turn at once.
+        ``BusyError`` where it is not the search's turn at once, or the graph has to be read first.
         """
         asked = body.asked
         check_limit(body.k, self.settings.max_k, "neighbours a query", "/k")
@@ -68,7 +68,7 @@ class Serving:
         identity, embeddings = held
         with self.searches.turn(wait=wait):
             began = time.perf_counter()
-            found = find_neighbors(embeddings, asked, body.k, body.exclude, body.search, body.filter)
+            found = find_neighbors(embeddings, asked, body.k, body.exclude, body.search, body.filter, wait=wait)
             self.metrics.searched((answer.neighbors.strategy for answer in found), time.perf_counter() - began)
             # Serialised within the turn: a quarter of a million neighbours are memory, too.
             if ARROW_STREAM in accept:
@@ -93,15 +93,13 @@ class Serving:
 
 
 def is_quick(body: NeighborsIn, embeddings: EmbeddingSet) -> bool:
-    """Whether the search takes less time than handing it to a thread: one plain query of an open HNSW index, and of a
-    graph whose edges need not be read for the first time.
-    """
+    """Whether the search takes less time than handing it to a thread: one plain query of an open HNSW index."""
     space = embeddings.opened_space
     plain = body.filter is None and not body.search.exact and body.search.effort is None
     unlimited = not body.exclude.connected and not body.exclude.ids
     indexed = space is not None and space.index is not None and space.kind == "hnsw"
     small = body.k <= QUICK_K and len(body.asked) == 1
-    return indexed and plain and unlimited and small and embeddings.has_graph_at_hand()
+    return indexed and plain and unlimited and small
 
 
 def check_limit(given: int, limit: int, what: str, pointer: str) -> None:

@@ -23,6 +23,7 @@ from preprocessing.bundle import Bundle, Topology
 from preprocessing.errors import ArtifactError
 from preprocessing.ids import IdMap
 from preprocessing.stored_array import open_array
+from service.errors import BusyError
 from service.search.knn_index import FAISS_FILE, KnnIndex
 from service.search.neighbors import Space
 from service.search.sorted_rows import contains
@@ -137,10 +138,6 @@ class EmbeddingSet:
         """``space`` where it has been read before."""
         return self._space
 
-    def has_graph_at_hand(self) -> bool:
-        """Whether the graph's edges have been read before, and are the same: asking for them reads nothing whole."""
-        return self._topology is not None and self._graph_is_as_opened()
-
     def lookup(self, ids: Sequence[int | str] | pa.Array) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
         """Vectors [n, D] in the order of ``ids`` and which were found [n]; the others' vectors are zero."""
         rows = self.ids.rows(ids)
@@ -156,12 +153,13 @@ class EmbeddingSet:
         row = self.ids.row(node)
         return None if row is None else self.vectors[row]
 
-    def neighbors_of(self, rows: Int64Array) -> IntArray:
+    def neighbors_of(self, rows: Int64Array, *, wait: bool = True) -> IntArray:
         """Rows that share an edge with any of ``rows``, ascending and distinct.
 
-        ``ArtifactError`` if the graph's bundle is gone or is no longer the one the set was trained on.
+        ``ArtifactError`` if the graph's bundle is gone or is no longer the one the set was trained on; without ``wait``
+        ``BusyError`` where its edges have to be read first, or again.
         """
-        topology = self._symmetric()
+        topology = self._symmetric(wait=wait)
         lists = [topology.neighbors(row) for row in rows.tolist()]
         if len(lists) == 1:
             # As it lies in the file: a hub's neighbours are not copied.
@@ -213,10 +211,12 @@ class EmbeddingSet:
             index = KnnIndex.open(self.path / "index", self.vectors.shape, self._verified)
         return Space(self.vectors, "exact" if index is None else index.kind, index)
 
-    def _symmetric(self) -> Topology:
+    def _symmetric(self, *, wait: bool = True) -> Topology:
         topology = self._topology
         if topology is not None and self._graph_is_as_opened():
             return topology
+        if not wait:
+            raise BusyError("the graph's edges have to be read first")
         with self._graph_lock:
             self._let_go_of_changed_files()
             if self._topology is None:

@@ -16,13 +16,16 @@ import numpy.typing as npt
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array
 from service.search.sorted_rows import contains
 
-__all__ = ["Ranking", "cosines", "inverse_norms", "pair_cosines", "rank", "rank_each", "scan", "scan_rows", "unit"]
+__all__ = ["Ranking", "cosines", "inverse_norms", "pair_cosines", "rank", "scan", "scan_rows", "unit"]
 
 FloatArray = npt.NDArray[Any]
 
 SCORE_DIGITS = 7
 # More than a float32 dot product of unit vectors differs from the float64 one.
 SLACK = 1e-5
+# A sum of squares between these has lost nothing to overflow or underflow.
+_LEAST, _MOST = 1e-200, 1e200
+_TINY = np.finfo(np.float64).tiny
 BLOCK_BYTES = 16 << 20
 
 
@@ -43,6 +46,10 @@ _NOTHING = Ranking(np.empty(0, np.int64), np.empty(0, np.float64))
 def unit(vectors: FloatArray) -> Float64Array:
     """``vectors`` [..., D] scaled to length 1, in float64; a zero vector stays zero."""
     wide = np.asarray(vectors, dtype=np.float64)
+    squares = np.einsum("...d,...d->...", wide, wide)
+    if all(_LEAST < square < _MOST for square in squares.ravel().tolist()):
+        plain: Float64Array = wide / np.sqrt(squares)[..., None]
+        return plain
     # By the largest number first, so that no square overflows or vanishes.
     largest = np.abs(wide).max(axis=-1, keepdims=True, initial=0.0)
     directions: Float64Array = np.divide(wide, largest, out=np.zeros_like(wide), where=largest > 0)
@@ -63,7 +70,7 @@ def inverse_norms(vectors: FloatArray) -> Float32Array:
 
 def cosines(vectors: FloatArray, rows: Int64Array, query: Float64Array) -> Float64Array:
     """Rounded cosines [R] of the unit vector ``query`` [D] and ``vectors[rows]``; 0 where a vector is zero."""
-    chosen = np.asarray(vectors[rows], dtype=np.float64)
+    chosen = vectors.take(rows, axis=0).astype(np.float64, copy=False)
     # einsum sums every row in the same order, so equal vectors score equal; BLAS does not promise that.
     return _rounded(np.einsum("nd,d->n", chosen, query), np.einsum("nd,nd->n", chosen, chosen))
 
@@ -76,42 +83,21 @@ def pair_cosines(one: FloatArray, other: FloatArray) -> Float64Array:
 
 
 def _rounded(dots: Float64Array, squares: Float64Array) -> Float64Array:
-    scores = np.zeros(dots.shape)
-    np.divide(dots, np.sqrt(squares), out=scores, where=squares > 0)
-    scores = np.minimum(np.maximum(scores.round(SCORE_DIGITS), -1.0), 1.0)
+    # Where there are no squares there is no product either: 0.
+    scores: Float64Array = (dots / np.sqrt(np.maximum(squares, _TINY))).round(SCORE_DIGITS)
+    np.minimum(np.maximum(scores, -1.0, out=scores), 1.0, out=scores)
     # Adding 0 turns -0.0 into 0.0.
-    return scores + 0.0
+    scores += 0.0
+    return scores
 
 
 def rank(vectors: FloatArray, rows: Int64Array, query: Float64Array, k: int) -> Ranking:
     """The best ``k`` of candidate ``rows`` by cosine, ties by row."""
     rows = np.sort(rows)
-    return _best(rows, cosines(vectors, rows, query), k)
-
-
-def rank_each(vectors: FloatArray, rows_QC: Int64Array, queries_QD: Float64Array, k: int) -> list[Ranking]:
-    """``rank`` for many queries at once, of as many candidate rows each; −1 is none."""
-    step = max(1, BLOCK_BYTES // (8 * rows_QC.shape[1] * vectors.shape[1]))
-    return [
-        ranking
-        for start in range(0, len(rows_QC), step)
-        for ranking in _rank_block(vectors, rows_QC[start : start + step], queries_QD[start : start + step], k)
-    ]
-
-
-def _rank_block(vectors: FloatArray, rows_QC: Int64Array, queries_QD: Float64Array, k: int) -> list[Ranking]:
-    # None comes first so, and is told from row 0 by its score.
-    rows_QC = np.sort(rows_QC, axis=1)
-    chosen_QCD = np.asarray(vectors[np.maximum(rows_QC, 0)], dtype=np.float64)
-    dots_QC = np.einsum("qcd,qd->qc", chosen_QCD, queries_QD)
-    scores_QC = _rounded(dots_QC, np.einsum("qcd,qcd->qc", chosen_QCD, chosen_QCD))
-    scores_QC[rows_QC < 0] = -np.inf
+    scores = cosines(vectors, rows, query)
     # Stable, so that ties stay in the order of rows.
-    order_Qk = np.argsort(-scores_QC, axis=1, kind="stable")[:, :k]
-    query_Q1 = np.arange(len(rows_QC))[:, None]
-    best_Qk, scores_Qk = rows_QC[query_Q1, order_Qk], scores_QC[query_Q1, order_Qk]
-    counts = np.count_nonzero(best_Qk >= 0, axis=1).tolist()
-    return [Ranking(best_Qk[query, :count], scores_Qk[query, :count]) for query, count in enumerate(counts)]
+    order = (-scores).argsort(kind="stable")[:k]
+    return Ranking(rows[order], scores[order])
 
 
 def scan(

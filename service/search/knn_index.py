@@ -55,6 +55,7 @@ class KnnIndex:
         self.kind = kind
         self.effort = effort
         self._index = index
+        self._default = self._parameters(effort, 1)
 
     @classmethod
     def open(cls, path: Path, shape: tuple[int, ...], verified: VerifiedFiles) -> KnnIndex | None:
@@ -97,11 +98,11 @@ class KnnIndex:
 
         One faiss thread: many searches run at once, and a permit for every core bounds them.
         """
+        own = k <= self.effort and effort in (None, self.effort)
+        parameters = self._default if own else self._parameters(effort or self.effort, k)
         with _permits:
             faiss.omp_set_num_threads(1)
-            _, rows = self._index.search(
-                np.ascontiguousarray(queries, dtype=np.float32), k, params=self._parameters(effort or self.effort, k)
-            )
+            _, rows = self._index.search(np.ascontiguousarray(queries, dtype=np.float32), k, params=parameters)
         found: npt.NDArray[np.int64] = rows
         return found
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array
-from service.search.exact import Ranking, inverse_norms, rank_each, scan, scan_rows
+from service.search.exact import Ranking, inverse_norms, rank, scan, scan_rows
 from service.search.index_settings import MAX_EFFORT, IndexKind
 from service.search.knn_index import KnnIndex
 from service.search.matches import Matches
@@ -142,22 +142,16 @@ def _by_index(
         if fetch > min(FETCH_LIMIT, nodes):
             continue
         found = index.search(queries[group], fetch, effort)
-        if among is not None:
-            found = _matching(found, among)
         for query, rows in zip(group, found, strict=True):
-            rows[contains(excluded[query], rows)] = -1
-        for query, ranking in zip(group, rank_each(space.vectors, found, queries[group], k), strict=True):
+            rows = rows[rows >= 0]
+            if among is not None:
+                rows = rows[among.mask[rows]]
+            rows = rows[~contains(excluded[query], rows)]
+            ranking = rank(space.vectors, rows, queries[query], k)
             left = nodes - len(excluded[query]) if among is None else among.outside(excluded[query])
             if len(ranking) >= min(k, left):
                 answers[query] = _answer(ranking, k, strategy)
     return answers
-
-
-def _matching(found: Int64Array, among: Matches) -> Int64Array:
-    """The candidates [Q, C] that match, in as few columns as hold them; −1 where a query has fewer."""
-    found[~among.mask[found]] = -1
-    most = np.count_nonzero(found >= 0, axis=1).max()
-    return np.sort(found, axis=1)[:, found.shape[1] - max(1, most) :]
 
 
 def _by_fetch(wanted: Iterable[int]) -> list[tuple[int, list[int]]]:

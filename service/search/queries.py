@@ -124,12 +124,15 @@ def find_neighbors(
     exclude: Exclude,
     search: Search,
     wanted: Filter | None = None,
+    *,
+    wait: bool = True,
 ) -> list[QueryAnswer]:
     """The ``k`` nearest nodes of every query; an Arrow column is one of ids, or of vectors (a fixed-size list).
 
     ``wanted`` lets only some nodes into the answers. ``InputError`` with a pointer for an unknown id, a vector of
     another length, a query without direction, ``exclude.connected`` for a bare vector, or a filter that the graph's
-    attributes cannot answer; ``ArtifactError`` when ``exclude.connected`` or a filter needs a graph that is gone.
+    attributes cannot answer; ``ArtifactError`` when ``exclude.connected`` or a filter needs a graph that is gone;
+    without ``wait`` ``BusyError`` where the graph's edges have to be read first.
     """
     resolved = _resolve_column(embeddings, queries) if isinstance(queries, pa.Array) else _resolve(embeddings, queries)
     if exclude.connected:
@@ -138,7 +141,7 @@ def find_neighbors(
     if exclude.ids:
         named = embeddings.ids.rows(exclude.ids)
         named = np.unique(named[named >= 0])
-    adjacent = _adjacency(embeddings, resolved.rows, required=exclude.connected)
+    adjacent = _adjacency(embeddings, resolved.rows, required=exclude.connected, wait=wait)
     excluded = [
         _union(named, rows if exclude.self_ else _NO_ROWS, edges if exclude.connected else None)
         for rows, edges in zip(resolved.rows, adjacent, strict=True)
@@ -216,20 +219,20 @@ def _resolve_column(embeddings: EmbeddingSet, queries: Any) -> _Resolved:
 
 def _resolve_nodes(embeddings: EmbeddingSet, ids: Sequence[NodeId] | pa.Array, pointer: str) -> _Resolved:
     rows = embeddings.ids.rows(ids)
-    if (rows < 0).any():
-        raise _unknown_id(pointer.format(int(np.argmax(rows < 0))))
+    if -1 in rows.tolist():
+        raise _unknown_id(pointer.format(rows.tolist().index(-1)))
     return _Resolved(_directions(embeddings.vectors[rows], pointer.format), list(rows[:, None]))
 
 
 def _directions(totals: npt.NDArray[Any], where: Any) -> Float64Array:
     """``totals`` [Q, D] at length 1; ``InputError`` at ``where(number)`` for one that is zero."""
     directions = unit(totals)
-    lost = ~directions.any(axis=1)
-    if lost.any():
+    some = directions.any(axis=1)
+    if not some.all():
         raise InputError(
             "the query has no direction: its vector is zero",
             expected="a vector other than zero",
-            pointer=where(int(np.argmax(lost))),
+            pointer=where(int(np.argmin(some))),
         )
     return directions
 
@@ -255,10 +258,12 @@ def _require_nodes(rows: Sequence[Int64Array]) -> None:
         )
 
 
-def _adjacency(embeddings: EmbeddingSet, queries: Sequence[Int64Array], *, required: bool) -> list[IntArray | None]:
+def _adjacency(
+    embeddings: EmbeddingSet, queries: Sequence[Int64Array], *, required: bool, wait: bool
+) -> list[IntArray | None]:
     """Rows adjacent to each query's nodes; None for a bare vector, or where the graph is not at hand."""
     try:
-        return [embeddings.neighbors_of(rows) if len(rows) else None for rows in queries]
+        return [embeddings.neighbors_of(rows, wait=wait) if len(rows) else None for rows in queries]
     except ArtifactError:
         if required:
             raise
