@@ -1,4 +1,4 @@
-"""Logging: JSON lines, or coloured text on a terminal; what is bound to a request or job stands on every line."""
+"""Logging: JSON lines, or coloured text on a terminal; the id of the request stands on every line about it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import contextlib
 import json
 import logging
 import sys
+from contextvars import ContextVar
 from typing import Any
 
 import structlog
 from pydantic_core import PydanticSerializationError, to_json
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
-__all__ = ["configure_logging"]
+__all__ = ["REQUEST_ID", "add_request_id", "configure_logging"]
+
+REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""The id of the request that is handled here, if one is."""
 
 
 class _Lines:
@@ -32,6 +36,14 @@ class _Lines:
     debug = info = warning = error = critical = exception = msg
 
 
+def add_request_id(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """The request's id, where there is one, beside what a line says."""
+    request_id = REQUEST_ID.get()
+    if request_id is not None:
+        event["request_id"] = request_id
+    return event
+
+
 def _as_json(line: Any, **_: object) -> str:
     """One line of JSON: by the faster writer, which refuses text that is no Unicode, or by the other."""
     try:
@@ -43,7 +55,7 @@ def _as_json(line: Any, **_: object) -> str:
 def configure_logging(level: str) -> None:
     """Send every log, the libraries' too, through one renderer to standard error."""
     shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
+        add_request_id,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
-import secrets
 import time
 
 import structlog
@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import BODY_TOO_LARGE, problem_response, server_failed
+from service.logs import REQUEST_ID
 from service.metrics import Metrics
 
 __all__ = ["BodyLimit", "RequestContext", "first_header"]
@@ -36,7 +37,7 @@ class RequestContext:
             await self._app(scope, receive, send)
             return
         sent = first_header(scope, b"x-request-id")
-        request_id = sent if _SANE_ID.fullmatch(sent) else secrets.token_hex(8)
+        request_id = sent if _SANE_ID.fullmatch(sent) else f"{random.getrandbits(64):016x}"
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         status = 0
@@ -50,7 +51,7 @@ class RequestContext:
 
         began = time.perf_counter()
         # A request is a task of its own, so what is bound ends with it.
-        structlog.contextvars.bind_contextvars(request_id=request_id)
+        REQUEST_ID.set(request_id)
         try:
             await self._app(scope, receive, send_with_id)
         except ClientDisconnect:

@@ -46,7 +46,7 @@ _NOTHING = Ranking(np.empty(0, np.int64), np.empty(0, np.float64))
 def unit(vectors: FloatArray) -> Float64Array:
     """``vectors`` [..., D] scaled to length 1, in float64; a zero vector stays zero."""
     wide = np.asarray(vectors, dtype=np.float64)
-    squares = np.einsum("...d,...d->...", wide, wide)
+    squares = np.vecdot(wide, wide)
     if all(_LEAST < square < _MOST for square in squares.ravel().tolist()):
         plain: Float64Array = wide / np.sqrt(squares)[..., None]
         return plain

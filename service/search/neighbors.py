@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
 import numpy.typing as npt
 
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array
@@ -143,11 +142,10 @@ def _by_index(
             continue
         found = index.search(queries[group], fetch, effort)
         for query, rows in zip(group, found, strict=True):
-            rows = rows[rows >= 0]
+            allowed = (rows >= 0) & ~contains(excluded[query], rows)
             if among is not None:
-                rows = rows[among.mask[rows]]
-            rows = rows[~contains(excluded[query], rows)]
-            ranking = rank(space.vectors, rows, queries[query], k)
+                allowed &= among.mask[rows]
+            ranking = rank(space.vectors, rows[allowed], queries[query], k)
             left = nodes - len(excluded[query]) if among is None else among.outside(excluded[query])
             if len(ranking) >= min(k, left):
                 answers[query] = _answer(ranking, k, strategy)

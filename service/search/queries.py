@@ -219,20 +219,21 @@ def _resolve_column(embeddings: EmbeddingSet, queries: Any) -> _Resolved:
 
 def _resolve_nodes(embeddings: EmbeddingSet, ids: Sequence[NodeId] | pa.Array, pointer: str) -> _Resolved:
     rows = embeddings.ids.rows(ids)
-    if -1 in rows.tolist():
-        raise _unknown_id(pointer.format(rows.tolist().index(-1)))
+    found = rows.tolist()
+    if -1 in found:
+        raise _unknown_id(pointer.format(found.index(-1)))
     return _Resolved(_directions(embeddings.vectors[rows], pointer.format), list(rows[:, None]))
 
 
 def _directions(totals: npt.NDArray[Any], where: Any) -> Float64Array:
     """``totals`` [Q, D] at length 1; ``InputError`` at ``where(number)`` for one that is zero."""
     directions = unit(totals)
-    some = directions.any(axis=1)
-    if not some.all():
+    squares = np.vecdot(directions, directions).tolist()
+    if 0.0 in squares:
         raise InputError(
             "the query has no direction: its vector is zero",
             expected="a vector other than zero",
-            pointer=where(int(np.argmin(some))),
+            pointer=where(squares.index(0.0)),
         )
     return directions
 

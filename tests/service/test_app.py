@@ -19,7 +19,7 @@ from service_harness import running_app, settings_in, wait_for
 from preprocessing.errors import InputError, RgrlError, UsageError
 from service.api.app import create_app
 from service.api.auth import REFRESH_S
-from service.logs import configure_logging
+from service.logs import add_request_id, configure_logging
 from service.settings import ServiceSettings
 from service.store import Store
 
@@ -160,7 +160,7 @@ def test_figures_are_by_template(client: TestClient) -> None:
     assert {name for name in names if not name.startswith("rgrl_")} <= {"python_info"}
 
 
-LOGGED = [structlog.contextvars.merge_contextvars, structlog.processors.format_exc_info]
+LOGGED = [add_request_id, structlog.processors.format_exc_info]
 
 
 @contextmanager
