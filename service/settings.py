@@ -73,11 +73,18 @@ class ServiceSettings(BaseSettings):
     cancel_grace_s: float = Field(20.0, ge=0, description="Seconds between SIGTERM and SIGKILL.")
     job_log_bytes: int = Field(16 * 2**20, ge=4096, description="Most that is kept of a job's log.")
 
+    max_connections: int = Field(
+        1000,
+        ge=1,
+        description="Open connections at a time, half of the files that the process may open at most; past it 503.",
+    )
     max_body_bytes: int = Field(32 * 2**20, ge=1024)
     max_bodies_bytes: int = Field(
         2**30, ge=1024, description="Bytes of the bodies of all requests in work; past it 429."
     )
-    body_timeout_s: float = Field(60.0, gt=0, description="Seconds that a body may take to arrive; past it 408.")
+    body_timeout_s: float = Field(
+        60.0, gt=0, description="Seconds that a request's head, and then its body, may take; past it 408."
+    )
     max_lookup_ids: int = Field(10_000, ge=1)
     max_lookup_ids_arrow: int = Field(100_000, ge=1)
     max_k: int = Field(1000, ge=1)

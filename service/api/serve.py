@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import resource
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import uvicorn
 
 from preprocessing.errors import UsageError
 from service.api.app import create_app
+from service.api.protocol import BoundedProtocol, Bounds
 from service.graphs.data_roots import check_roots
 from service.jobs.plan import Planner, plan_job
 from service.logs import configure_logging
@@ -35,11 +38,30 @@ def serve(settings: ServiceSettings, *, plan: Planner = plan_job, announce: Call
     # What is loaded by now stays: no collection looks through it again.
     gc.collect()
     gc.freeze()
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=CLOSE_STREAMS_AFTER_S)
+    bounds = Bounds(_connections(settings.max_connections), settings.body_timeout_s)
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        # Called as a class is.
+        http=partial(BoundedProtocol, bounds=bounds),  # type: ignore[arg-type]
+        ws="none",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=CLOSE_STREAMS_AFTER_S,
+    )
     with listen(settings.host, settings.port) as listening:
         announce()
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[listening])
+
+
+def _connections(wanted: int) -> int:
+    """How many there may be: jobs, indexes and the store need as many files again."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed < 2 * wanted:
+        allowed = 2 * wanted if most == resource.RLIM_INFINITY else min(most, 2 * wanted)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+    return min(wanted, allowed // 2)
 
 
 def listen(host: str, port: int) -> socket.socket:

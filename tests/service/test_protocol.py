@@ -1,0 +1,163 @@
+"""What the server bounds before there is a request: connections, heads, their time, and what is no HTTP at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from service_harness import Server, settings_in, wait_for
+
+from service.api.protocol import HEAD_BYTES
+
+GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(settings_in(tmp_path_factory.mktemp("protocol"), max_connections=8, body_timeout_s=1.0)) as server:
+        server.client.close()
+        yield server
+
+
+@contextlib.contextmanager
+def connected(server: Server) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", server.settings.port), timeout=20) as connection:
+        yield connection
+
+
+def received(connection: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    parts = []
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def answered(connection: socket.socket) -> bytes:
+    """One answer, of JSON, on a connection that stays open."""
+    parts = [connection.recv(1 << 16)]
+    while parts[-1] and not parts[-1].endswith(b"}"):
+        parts.append(connection.recv(1 << 16))
+    return b"".join(parts)
+
+
+def problem(answer: bytes) -> dict[str, Any]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-type: application/problem+json" in head.lower()
+    document: dict[str, Any] = json.loads(body)
+    assert head.startswith(f"HTTP/1.1 {document['status']} ".encode())
+    assert document["detail"]
+    assert document["remedy"]
+    return document
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01",
+        b"hello\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        GET + b"a b\r\n\r\n",
+        b"CONNECT a:1 HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_a_problem_document(server: Server, sent: bytes) -> None:
+    with connected(server) as connection:
+        connection.sendall(sent)
+        assert problem(received(connection))["status"] == 400
+
+
+@pytest.mark.parametrize("start", [b"GET /", GET + b"X-Long: "], ids=["path", "header"])
+def test_a_head_without_end_is_refused(server: Server, start: bytes) -> None:
+    with connected(server) as connection:
+        connection.sendall(start)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(64):
+                connection.sendall(b"x" * HEAD_BYTES)
+        assert problem(received(connection))["code"] == "head_too_large"
+
+
+def test_many_headers_are_refused(server: Server) -> None:
+    with connected(server) as connection:
+        connection.sendall(GET)
+        with contextlib.suppress(ConnectionError):
+            for number in range(100_000):
+                connection.sendall(b"X-%d: y\r\n" % number)
+        assert problem(received(connection))["code"] == "head_too_large"
+
+
+def test_a_head_of_what_clients_send_is_taken(server: Server) -> None:
+    with connected(server) as connection:
+        connection.sendall(GET + b"Authorization: Bearer " + b"x" * 16_000 + b"\r\nConnection: close\r\n\r\n")
+        assert received(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_head_that_does_not_end_is_told_so_and_a_silent_connection_is_closed(server: Server) -> None:
+    with connected(server) as slow, connected(server) as silent:
+        slow.sendall(GET)
+        assert problem(received(slow))["status"] == 408
+        assert received(silent) == b""
+
+
+def test_a_head_that_comes_byte_by_byte_has_no_more_time(server: Server) -> None:
+    with connected(server) as connection:
+        connection.settimeout(0.05)
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            for byte in GET * 100:
+                connection.sendall(bytes([byte]))
+                with contextlib.suppress(TimeoutError):
+                    answer += answered(connection)
+                if answer:
+                    break
+        assert problem(answer)["status"] == 408
+
+
+def test_requests_in_one_piece_are_answered_in_order(server: Server) -> None:
+    with connected(server) as connection:
+        connection.sendall(
+            GET + b"\r\n" + GET.replace(b"livez", b"v1/nothing") + b"\r\n" + GET + b"Connection: close\r\n\r\n"
+        )
+        answer = received(connection)
+    assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200", b"404", b"200"]
+
+
+def test_one_connection_too_many_is_told_so_and_others_go_on(server: Server) -> None:
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(connected(server)) for _ in range(8)]
+        for connection in held:
+            connection.sendall(GET + b"\r\n")
+            assert answered(connection).startswith(b"HTTP/1.1 200 ")
+        with connected(server) as connection:
+            refused = problem(received(connection))
+            assert refused["status"] == 503
+            assert refused["retryable"]
+            assert "max_connections" in refused["detail"]
+        held[0].sendall(GET + b"\r\n")
+        assert answered(held[0]).startswith(b"HTTP/1.1 200 ")
+
+    def taken() -> bool:
+        with connected(server) as connection:
+            connection.sendall(GET + b"Connection: close\r\n\r\n")
+            return received(connection).startswith(b"HTTP/1.1 200 ")
+
+    wait_for(taken, "for a connection once others are closed")
+
+
+@pytest.mark.parametrize("upgrade", ["h2c", "websocket"])
+def test_a_client_that_offers_another_protocol_is_answered_in_this_one(server: Server, upgrade: str) -> None:
+    offer = f"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {upgrade}\r\nHTTP2-Settings: AAMAAABk\r\n".encode()
+    with connected(server) as connection:
+        connection.sendall(GET + offer + b"\r\n")
+        assert answered(connection).startswith(b"HTTP/1.1 200 ")
+    with connected(server) as connection:
+        body = b'{"ids": [1]}'
+        head = b"POST /v1/embeddings/none/lookup HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        connection.sendall(head + offer + b"Content-Length: %d\r\n\r\n" % len(body) + body[:5])
+        connection.sendall(body[5:])
+        assert answered(connection).startswith(b"HTTP/1.1 404 ")
