@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from preprocessing.array_types import Int64Array, IntArray
+from preprocessing.array_types import Int64Array
 from preprocessing.artifact import MANIFEST, read_manifest
 from preprocessing.bundle import Bundle, Topology
 from preprocessing.errors import ArtifactError
@@ -153,65 +153,12 @@ class EmbeddingSet:
         row = self.ids.row(node)
         return None if row is None else self.vectors[row]
 
-    def neighbors_of(self, rows: Int64Array, *, wait: bool = True) -> IntArray:
-        """Rows that share an edge with any of ``rows``, ascending and distinct.
+    def edges(self, *, wait: bool = True) -> Topology:
+        """The graph's edges, in both directions, as they are now: to be asked for every request.
 
         ``ArtifactError`` if the graph's bundle is gone or is no longer the one the set was trained on; without ``wait``
-        ``BusyError`` where its edges have to be read first, or again.
+        ``BusyError`` where they have to be read first, or again.
         """
-        topology = self._symmetric(wait=wait)
-        lists = [topology.neighbors(row) for row in rows.tolist()]
-        if len(lists) == 1:
-            # As it lies in the file: a hub's neighbours are not copied.
-            return lists[0]
-        return np.unique(np.concatenate(lists)) if lists else np.empty(0, np.int64)
-
-    def connected(self, one: Int64Array, other: Int64Array) -> npt.NDArray[np.bool_]:
-        """Whether ``one[i]`` and ``other[i]`` share an edge, [n]; errors as ``neighbors_of``."""
-        topology = self._symmetric()
-        answer = np.zeros(len(one), dtype=np.bool_)
-        for pair, (left, right) in enumerate(zip(one.tolist(), other[:, None], strict=True)):
-            answer[pair] = contains(topology.neighbors(left), right)[0]
-        return answer
-
-    def new_nodes(self) -> NewNodeEncoder:
-        """What embeds nodes that the graph has not; errors as its own, and as ``neighbors_of``."""
-        # Few servers are asked for it, and scipy takes its time to load.
-        from service.search.new_nodes import NewNodeEncoder
-
-        with self._graph_lock:
-            self._let_go_of_changed_files()
-            if self._new_nodes is None:
-                self._new_nodes = NewNodeEncoder(self.path / "model", self._open_bundle())
-            return self._new_nodes
-
-    def filters(self) -> Filters:
-        """What tells which nodes a filter lets through; errors as ``neighbors_of``."""
-        from service.search.filters import Filters
-
-        with self._graph_lock:
-            self._let_go_of_changed_files()
-            if self._filters is None:
-                self._filters = Filters(self._open_bundle())
-            return self._filters
-
-    def check(self, part: Path, manifest: dict[str, Any]) -> None:
-        """``ArtifactError`` unless the files of a ``part`` of the set are as its manifest says."""
-        with damage_told(part):
-            self._verified.check(part, manifest["files"])
-
-    def graph(self) -> Bundle:
-        """The graph; errors as ``neighbors_of``."""
-        return self._open_bundle()
-
-    def _open_space(self) -> Space:
-        if not (self.path / "index").exists():
-            return Space(self.vectors, None, None)
-        with damage_told(self.path / "index"):
-            index = KnnIndex.open(self.path / "index", self.vectors.shape, self._verified)
-        return Space(self.vectors, "exact" if index is None else index.kind, index)
-
-    def _symmetric(self, *, wait: bool = True) -> Topology:
         topology = self._topology
         if topology is not None and self._graph_is_as_opened():
             return topology
@@ -226,6 +173,51 @@ class EmbeddingSet:
                 # Plain views of the mapped files: slicing a memmap costs five times as much.
                 self._topology = Topology(stored.indptr.view(np.ndarray), stored.indices.view(np.ndarray))
             return self._topology
+
+    def connected(self, one: Int64Array, other: Int64Array) -> npt.NDArray[np.bool_]:
+        """Whether ``one[i]`` and ``other[i]`` share an edge, [n]; errors as ``edges``."""
+        topology = self.edges()
+        answer = np.zeros(len(one), dtype=np.bool_)
+        for pair, (left, right) in enumerate(zip(one.tolist(), other[:, None], strict=True)):
+            answer[pair] = contains(topology.neighbors(left), right)[0]
+        return answer
+
+    def new_nodes(self) -> NewNodeEncoder:
+        """What embeds nodes that the graph has not; errors as its own, and as ``edges``."""
+        # Few servers are asked for it, and scipy takes its time to load.
+        from service.search.new_nodes import NewNodeEncoder
+
+        with self._graph_lock:
+            self._let_go_of_changed_files()
+            if self._new_nodes is None:
+                self._new_nodes = NewNodeEncoder(self.path / "model", self._open_bundle())
+            return self._new_nodes
+
+    def filters(self) -> Filters:
+        """What tells which nodes a filter lets through; errors as ``edges``."""
+        from service.search.filters import Filters
+
+        with self._graph_lock:
+            self._let_go_of_changed_files()
+            if self._filters is None:
+                self._filters = Filters(self._open_bundle())
+            return self._filters
+
+    def check(self, part: Path, manifest: dict[str, Any]) -> None:
+        """``ArtifactError`` unless the files of a ``part`` of the set are as its manifest says."""
+        with damage_told(part):
+            self._verified.check(part, manifest["files"])
+
+    def graph(self) -> Bundle:
+        """The graph; errors as ``edges``."""
+        return self._open_bundle()
+
+    def _open_space(self) -> Space:
+        if not (self.path / "index").exists():
+            return Space(self.vectors, None, None)
+        with damage_told(self.path / "index"):
+            index = KnnIndex.open(self.path / "index", self.vectors.shape, self._verified)
+        return Space(self.vectors, "exact" if index is None else index.kind, index)
 
     def _let_go_of_changed_files(self) -> None:
         """Forget what is mapped of the graph if a file of it is another than when it was opened: it is opened anew."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pydantic import Field, StrictInt, StrictStr, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 
 from preprocessing.array_types import Float64Array, Int64Array, IntArray
+from preprocessing.bundle import Topology
 from preprocessing.errors import ArtifactError, InputError
 from service.schemas import RequestPart
 from service.search.embedding_set import EmbeddingSet
@@ -264,11 +265,20 @@ def _adjacency(
 ) -> list[IntArray | None]:
     """Rows adjacent to each query's nodes; None for a bare vector, or where the graph is not at hand."""
     try:
-        return [embeddings.neighbors_of(rows, wait=wait) if len(rows) else None for rows in queries]
+        edges = embeddings.edges(wait=wait) if any(map(len, queries)) else None
     except ArtifactError:
         if required:
             raise
-        return [None] * len(queries)
+        edges = None
+    return [None if edges is None or not len(rows) else _adjacent(edges, rows) for rows in queries]
+
+
+def _adjacent(edges: Topology, rows: Int64Array) -> IntArray:
+    """Rows that share an edge with any of ``rows``, ascending and distinct."""
+    if len(rows) == 1:
+        # As it lies in the file: a hub's neighbours are not copied.
+        return edges.neighbors(int(rows[0]))
+    return np.unique(np.concatenate([edges.neighbors(row) for row in rows.tolist()]))
 
 
 def _union(named: Int64Array, own: Int64Array, edges: IntArray | None) -> Int64Array:
