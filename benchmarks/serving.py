@@ -7,7 +7,7 @@ the median over the rounds. Queries are nodes drawn at random; recall is told ag
 
     python benchmarks/serving.py [--quick] [--folder KEPT] [--embeddings SET [--graph BUNDLE]] [--peer-python PATH]
 
-``--peer-python`` names a Python with hnswlib or usearch, which then build and search indexes of their own. The last
+``--peer-python`` names a Python with hnswlib, usearch or qdrant-edge-py, which then build and search indexes of their own. The last
 line is JSON: the first claim is one lookup, ``settings.claims`` has all of them.
 """
 
@@ -104,7 +104,33 @@ def usearch():
         index.save(str(file))
     index.expansion_search = effort
     return lambda batch, threads: np.atleast_2d(index.search(batch, k, threads=threads).keys)
-for make in (hnswlib, usearch):
+def qdrant_edge():
+    # Qdrant's own engine without its server, in one segment.
+    import qdrant_edge as qdrant
+    shard = folder / "qdrant"
+    name, params = "vector", qdrant.SearchParams(hnsw_ef=effort)
+    if (shard / "whole").exists():
+        held = qdrant.EdgeShard.load(str(shard / "shard"))
+    else:
+        graph = qdrant.HnswIndexConfig(m=32, ef_construct=200, full_scan_threshold=1000, max_indexing_threads=cores)
+        dot = {name: qdrant.EdgeVectorParams(unit.shape[1], qdrant.Distance.Dot, hnsw_config=graph)}
+        one = qdrant.EdgeOptimizersConfig(default_segment_number=1, max_segment_size=1 << 30, indexing_threshold=1)
+        (shard / "shard").mkdir(parents=True)
+        config = qdrant.EdgeConfig(vectors=dot, hnsw_config=graph, optimizers=one, max_search_threads=1)
+        held = qdrant.EdgeShard.create(str(shard / "shard"), config)
+        for start in range(0, len(unit), 10_000):
+            part = unit[start : start + 10_000].tolist()
+            points = [qdrant.Point(start + row, {name: vector}) for row, vector in enumerate(part)]
+            held.update(qdrant.UpdateOperation.upsert_points(points))
+        held.optimize()
+        held.flush()
+        (shard / "whole").touch()
+    def search(batch, threads):
+        nearest = (qdrant.Query.Nearest(vector.tolist(), using=name) for vector in batch)
+        asked = [qdrant.QueryRequest(k, query=query, params=params) for query in nearest]
+        return [[point.id for point in found] for found in held.query_batch(qdrant.QueryBatchRequest(asked))]
+    return search
+for make in (hnswlib, usearch, qdrant_edge):
     try:
         importlib.import_module(make.__name__)
     except ImportError:
@@ -133,7 +159,7 @@ def main() -> None:
     parser.add_argument("--graph", type=Path, help="its graph bundle")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
-    parser.add_argument("--peer-python", help="a Python with hnswlib or usearch")
+    parser.add_argument("--peer-python", help="a Python with hnswlib, usearch or qdrant-edge-py")
     given = parser.parse_args()
     if given.quick:
         given.nodes, given.rounds, given.seconds = 20_000, 1, 1.0
