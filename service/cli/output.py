@@ -12,7 +12,7 @@ from preprocessing.errors import RgrlError
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["fail", "print_facts", "print_json", "print_rows"]
+__all__ = ["fail", "log_before", "print_facts", "print_json", "print_rows"]
 
 WIDE = 1000
 
@@ -29,6 +29,11 @@ def fail(error: RgrlError, *, as_json: bool) -> int:
     else:
         print(f"error: {error.text()}", file=sys.stderr)
     return error.exit_code
+
+
+def log_before(error: RgrlError, log: str) -> str:
+    """What a stage's log says before the error, which is told by itself: a stage ends its log with it."""
+    return log.rstrip().removesuffix(error.text()).removesuffix(error.problem).rstrip()
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:

@@ -19,9 +19,11 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 from embedding_fixtures import write_set
 
 from service.cli.doctor import examine
+from service.cli.local import run_here
 from service.jobs import stages
 
 
@@ -221,6 +223,10 @@ def slow(spec, emit):
     if spec.get("die"):
         import os
         os.kill(os.getpid(), 9)
+    if spec.get("raise"):
+        from preprocessing.errors import RgrlError
+        kinds = {"known": RgrlError("no good", given="7", remedy="mend it"), "unknown": TypeError("no good")}
+        raise kinds[spec["raise"]]
     if spec.get("deaf"):
         import signal
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -275,6 +281,21 @@ def test_a_stage_that_is_killed_is_a_failure_with_its_log(slow_stage: Path) -> N
     outcome = stages.run_stage("index", {"die": True}, lambda _: None)
     assert (outcome.exit_code, outcome.error, outcome.summary) == (1, None, None)
     assert "said on the way" in outcome.log
+
+
+@pytest.mark.parametrize("kind", ["known", "unknown"])
+def test_a_failure_with_its_log_is_told_once(
+    slow_stage: Path, kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        run_here("index", {"raise": kind}, as_json=False)
+    err = capsys.readouterr().err
+    assert ended.value.exit_code == 1
+    assert "said on the way" in err
+    assert ("Traceback" in err) == (kind == "unknown")
+    # A traceback quotes the line that raised.
+    assert len([line for line in err.splitlines() if "no good" in line and "kinds" not in line]) == 1, err
+    assert err.count("remedy: ") == 1
 
 
 def test_a_stage_does_not_outlive_a_command_that_is_killed(
