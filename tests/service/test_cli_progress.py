@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import sys
@@ -12,8 +13,16 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from preprocessing.artifact import code_version
-from preprocessing.settings import PreprocessSettings
-from service.cli import main, output
+from preprocessing.settings import (
+    AppendSettings,
+    EdgeSplitSettings,
+    GenerateSettings,
+    InduceSettings,
+    PreprocessSettings,
+    TableSource,
+)
+from service.cli import app, main, output
+from service.cli.settings import Stage
 from service.client import progress as module
 from service.client.progress import ProgressView
 from service.search.index_settings import IndexSettings
@@ -46,25 +55,40 @@ def test_the_version_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert capsys.readouterr().out == f"rgrl {code_version()}\n"
 
 
-MODELS: dict[str, type[BaseModel]] = {
-    "preprocess": PreprocessSettings,
-    "train": TrainSettings,
-    "embed": EmbedSettings,
-    "evaluate": EvaluateSettings,
-    "index": IndexSettings,
+STAGES: dict[str, BaseModel] = {
+    "generate": GenerateSettings(kind="rmat"),
+    "append": AppendSettings(source=TableSource(edges="edges.parquet")),
+    "induce": InduceSettings(),
+    "split-edges": EdgeSplitSettings(),
+    "preprocess": PreprocessSettings(),
+    "train": TrainSettings(),
+    "embed": EmbedSettings(),
+    "evaluate": EvaluateSettings(),
+    "index": IndexSettings(),
 }
+
+
+def test_every_command_that_takes_settings_has_them_listed() -> None:
+    commands = [one.callback for one in app.registered_commands if one.callback is not None]
+    takers = {one.__name__.replace("_", "-") for one in commands if "set_" in inspect.signature(one).parameters}
+    # reproduce takes those of train.
+    assert takers - {"reproduce"} == {stage.value for stage in Stage} == set(STAGES)
 
 
 def leaves(model: BaseModel, prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in type(model).model_fields:
         value = getattr(model, name)
-        found |= leaves(value, f"{prefix}{name}.") if isinstance(value, BaseModel) else {prefix + name: value}
+        if isinstance(value, BaseModel):
+            found |= leaves(value, f"{prefix}{name}.")
+        else:
+            # What a stage cannot do without has no default.
+            found[prefix + name] = None if name in model.model_fields_set else value
     return found
 
 
-@pytest.mark.parametrize("stage", MODELS)
-def test_every_setting_is_listed(
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_setting_is_listed_and_explained(
     stage: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def told(*more: str) -> str:
@@ -75,9 +99,10 @@ def test_every_setting_is_listed(
         return capsys.readouterr().out
 
     rows = {row["name"]: row for row in json.loads(told("--json"))}
-    expected = leaves(MODELS[stage]())
+    expected = leaves(STAGES[stage])
     assert {name: row["default"] for name, row in rows.items()} == json.loads(json.dumps(expected))
     assert all(row["type"] for row in rows.values())
+    assert [name for name, row in rows.items() if not row["description"]] == []
     assert all(name in told() for name in list(rows)[:3])
     if stage == "train":
         assert rows["run.epochs"]["type"] == "integer"
