@@ -74,7 +74,11 @@ def induce(
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cut out the graph of a published split's training nodes, to train on without seeing the others."""
+    """Cut out the graph of a published split's training nodes, to train on without seeing the others.
+
+    The split is the one that ingest read: a column named by --split, or the masks of an .npz file or PyG data set.
+    --set parts='["train", "validation"]' keeps more of it. The new bundle has no labels, and no PPR rows yet.
+    """
     from preprocessing.settings import InduceSettings
 
     settings = validated(InduceSettings, assign({}, set_ or []))

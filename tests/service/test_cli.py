@@ -191,6 +191,18 @@ def test_settings_are_typed_by_their_model(
     assert spec["work"] == str(tmp_path / ".o.work")
 
 
+def test_a_split_column_is_read_and_cut_by(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:
+    nodes = pa.table({"id": [1, 2, 3, 4], "x": [0.5, 1.5, 2.5, 3.5], "part": ["train", "train", "val", None]})
+    given = tables(tmp_path, nodes=nodes)
+    assert rgrl("ingest", *given, tmp_path / "whole")[0] == 0
+    code, _, err = rgrl("induce", tmp_path / "whole", tmp_path / "cut")
+    assert (code, "no published split" in err, "split column" in err) == (3, True, True), err
+    assert rgrl("ingest", *given, "--split", "part", tmp_path / "parted")[0] == 0
+    code, out, err = rgrl("induce", tmp_path / "parted", tmp_path / "cut", "--json")
+    assert (code, json.loads(out)["counts"]["nodes"]) == (0, 2), err
+    assert rgrl("ingest", "--npz", "g.npz", "--split", "part", tmp_path / "other")[0] == 2
+
+
 def test_preprocess_keeps_rows_of_the_graph_before(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:
     arguments, old, new = tables(tmp_path), tmp_path / "old", tmp_path / "new"
     for bundle in (old, new):
