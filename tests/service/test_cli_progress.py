@@ -47,6 +47,41 @@ def test_without_a_terminal_a_line_comes_every_so_often(monkeypatch: pytest.Monk
     ]
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_bars_keep_their_figures_in_a_narrow_terminal(width: int) -> None:
+    told = io.StringIO()
+    with ProgressView(Console(file=told, width=width, force_terminal=True, color_system=None)) as view:
+        embedded = {"done": 1, "total": 9, "unit": "nodes and layers embedded", "rate": 123_456.7, "eta_s": 3599.0}
+        view.show(
+            "progress", "train", {"done": 38_000, "total": 40_000, "unit": "steps", "rate": 12.3, "eta_s": 3725.0}
+        )
+        view.show("metrics", "train", {"values": {"loss": 0.0000123456}})
+        view.show("progress", "train", embedded)
+    drawn = told.getvalue().rpartition("\x1b[1A")[2]
+    assert [
+        word for word in ("12.3/s", "loss 1.235e-05", "123,456.7/s", "59:59 left", "11 %") if word not in drawn
+    ] == []
+    assert "…" not in drawn
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_part_is_done_when_the_next_begins(terminal: bool) -> None:
+    told = io.StringIO()
+    with ProgressView(Console(file=told, width=80, force_terminal=terminal, color_system=None)) as view:
+        for stage, unit, done in (("train", "steps", 396), ("train", "nodes", 30), ("evaluate", "probes", 7)):
+            figures = {"done": done, "total": 400, "unit": unit, "rate": 1.0, "eta_s": 4.0}
+            view.show("progress", stage, figures)
+    lines = told.getvalue().rpartition("\x1b[1A")[2].splitlines()
+    if terminal:
+        assert [("100 %" in line, "left" in line) for line in lines[:3]] == [
+            (True, False),
+            (True, False),
+            (False, True),
+        ]
+    else:
+        assert lines == ["train: 400 steps", "train: 400 nodes"]
+
+
 def test_the_version_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["rgrl", "--version"])
     with pytest.raises(SystemExit) as ended:
