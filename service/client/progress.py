@@ -82,10 +82,10 @@ class ProgressView:
         if not self._progress.disable:
             return
         if done == total:
-            self.console.print(f"{stage}: {total:,} {unit}", highlight=False, soft_wrap=True)
+            self.console.print(_line(stage, unit, done, total), highlight=False, soft_wrap=True)
         elif time.monotonic() - self._said_at >= LINE_EVERY_S:
             shown = self._progress.tasks[task].fields
-            words = [f"{stage}: {done:,} of {total:,} {unit}", shown["rate"], shown["left"], shown["figures"]]
+            words = [_line(stage, unit, done, total), shown["rate"], shown["left"], shown["figures"]]
             self.console.print(", ".join(word for word in words if word), highlight=False, soft_wrap=True)
         else:
             return
@@ -98,7 +98,13 @@ class ProgressView:
             return
         self._progress.update(task.id, completed=task.total, left="")
         if self._progress.disable:
-            self.console.print(f"{stage}: {task.total:,.0f} {unit}", highlight=False, soft_wrap=True)
+            self.console.print(
+                _line(stage, unit, int(task.total or 0), int(task.total or 0)), highlight=False, soft_wrap=True
+            )
+
+
+def _line(stage: str, unit: str, done: int, total: int) -> str:
+    return f"{stage}: {unit} {done:,} of {total:,}"
 
 
 def _figures(data: Mapping[str, Any]) -> str:

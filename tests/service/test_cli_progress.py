@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -40,10 +41,10 @@ def test_without_a_terminal_a_line_comes_every_so_often(monkeypatch: pytest.Monk
             view.show("progress", "train", figures)
             view.show("metrics", "train", {"values": {"loss": 1 / done}})
     assert told.getvalue().splitlines() == [
-        "train: 10 of 40 epochs, 1.0/s, 0:30 left, loss 0.1111",
-        "train: 20 of 40 epochs, 1.0/s, 0:20 left, loss 0.05263",
-        "train: 30 of 40 epochs, 1.0/s, 0:10 left, loss 0.03448",
-        "train: 40 epochs",
+        "train: epochs 10 of 40, 1.0/s, 0:30 left, loss 0.1111",
+        "train: epochs 20 of 40, 1.0/s, 0:20 left, loss 0.05263",
+        "train: epochs 30 of 40, 1.0/s, 0:10 left, loss 0.03448",
+        "train: epochs 40 of 40",
     ]
 
 
@@ -79,7 +80,7 @@ def test_a_part_is_done_when_the_next_begins(terminal: bool) -> None:
             (False, True),
         ]
     else:
-        assert lines == ["train: 400 steps", "train: 400 nodes"]
+        assert lines == ["train: steps 400 of 400", "train: nodes 400 of 400"]
 
 
 def test_the_version_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,3 +158,20 @@ def test_ids_are_whole_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, wid
     joined = "".join(line.strip() for line in told.getvalue().splitlines())
     assert "…" not in joined
     assert f"/a/long/way/{graph}/bundle"[-12:] in joined
+
+
+@pytest.mark.parametrize("width", [30, 50, 60, 80, 200])
+def test_no_column_is_lost_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: Any, width: int) -> None:
+    monkeypatch.setattr(output, "_console", lambda: Console(width=width, force_terminal=False))
+    columns = ("job", "kind", "status", "phase", "health", "name", "created", "took")
+    created = datetime(2026, 11, 29, 20, 31, 48, 626176, tzinfo=UTC)
+    row = ("job_01a22820e0b97ea6a87c0ba1a76fbb9a", "pipeline", "succeeded", None, "healthy", "mine", created, "1.5 s")
+    output.print_rows(columns, [row, row])
+    told = capsys.readouterr().out
+    assert [name for name in columns if name != "phase" and name not in told] == []
+    together = "".join(told.split())
+    for cell in (row[0], "healthy", "mine"):
+        assert cell in together
+    assert "626176" not in together
+    output.print_facts({"created_at": created, "nested": {"at": created}})
+    assert "626176" not in capsys.readouterr().out
