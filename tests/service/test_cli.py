@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -213,6 +214,12 @@ def test_preprocess_keeps_rows_of_the_graph_before(tmp_path: Path, rgrl: Callabl
     assert rgrl("preprocess", old, "--threads", "1")[0] == 0
     code, out, err = rgrl("preprocess", new, "--from", old, "--tolerance", "1e-3", "--threads", "1", "--json")
     assert code == 0, err
+    code, _, err = rgrl("preprocess", new, "--from", old, "--set", "ppr.exact_arcs=0", "--set", "ppr.epsilon=0.01")
+    assert code == 2
+    given, expected = (next(line for line in err.splitlines() if word in line) for word in ("given:", "expected:"))
+    assert ("ppr.epsilon = 0.01, ppr.exact_arcs = 0" in given, "ppr.exact_arcs = 1000000" in expected) == (True, True)
+    assert "same ppr settings" in expected
+    assert "ppr setting" in rgrl("preprocess", "--help")[1]
     previous = json.loads(out)["ppr"]["previous"]
     assert (previous["kept"], previous["recomputed"], previous["tolerance"]) == (3, 0, 1e-3)
 
@@ -360,6 +367,53 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path, rgrl: Callable[..., tu
     assert rgrl("keys", "revoke", made["id"], "--home", tmp_path)[0] == 0
     assert rgrl("keys", "revoke", made["id"], "--home", tmp_path)[0] == 1
     assert "reader" in rgrl("keys", "list", "--home", tmp_path)[1]
+
+
+def test_a_key_is_revoked_by_a_name_that_is_its_alone(
+    tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]
+) -> None:
+    def made(name: str) -> str:
+        key: str = json.loads(rgrl("keys", "create", name, "--home", tmp_path, "--json")[1])["id"]
+        return key
+
+    def revoked(ref: str) -> tuple[int, str, str]:
+        return rgrl("keys", "revoke", ref, "--home", tmp_path, "--json")
+
+    first, second = made("reader"), made("reader")
+    code, out, _ = revoked("reader")
+    assert (code, first in out, second in out) == (2, True, True)
+    assert json.loads(revoked(first)[1]) == {"revoked": first}
+    assert json.loads(revoked("reader")[1]) == {"revoked": second}
+    assert revoked("reader")[0] == 1
+    # A key whose name is another's id does not stand in its way.
+    third = made("writer")
+    made(third)
+    assert json.loads(revoked(third)[1]) == {"revoked": third}
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_serve_says_where_in_a_line_like_the_others(
+    tmp_path: Path, spawn: Callable[..., subprocess.Popen[Any]], terminal: bool
+) -> None:
+    reads, writes = os.openpty() if terminal else os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "service.cli", "serve", "--home", str(tmp_path / "home"), "--port", str(port)]
+    server = spawn(command, stdout=writes, stderr=writes if not terminal else subprocess.DEVNULL)
+    os.close(writes)
+    said: list[str] = []
+    with open(reads, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 (a descriptor)
+        for line in lines:
+            said.append(line)
+            if str(port) in line:
+                break
+        if terminal:
+            assert said == [f"rgrl serves http://127.0.0.1:{port} from {tmp_path / 'home'}; stop it with Ctrl-C\n"]
+        else:
+            told = [json.loads(line) for line in said][-1]
+            assert (told["event"], told["url"]) == ("serving", f"http://127.0.0.1:{port}")
+        server.terminate()
+        assert server.wait(30) in (0, -signal.SIGTERM)
 
 
 def test_serve_refuses_an_open_address_without_keys(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:
