@@ -10,7 +10,6 @@ GRAPH  ?=
 LABEL  ?=
 
 BIN    := $(VENV)/bin
-export NUMBA_CACHE_DIR ?= $(CURDIR)/$(VENV)/numba-cache
 
 .PHONY: demo test check install clean
 

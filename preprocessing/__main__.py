@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from preprocessing.stage import Emitter, run_stage
@@ -57,5 +58,13 @@ STAGES = {
     "split-edges": _split_edges,
 }
 
+
+def _stage(name: str, spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
+    from preprocessing.compiling import compiling_told
+
+    with compiling_told(emitter):
+        return STAGES[name](spec, emitter)
+
+
 if __name__ == "__main__":
-    sys.exit(run_stage(STAGES, sys.argv[1:]))
+    sys.exit(run_stage({name: partial(_stage, name) for name in STAGES}, sys.argv[1:]))

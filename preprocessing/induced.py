@@ -48,8 +48,8 @@ def induce(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
         raise InputError(
             "the graph has no published split",
             where=str(bundle.path),
-            expected="a bundle ingested with masks or a split column",
-            remedy="ingest it with a split",
+            expected="one read by ingest: a split column, or train_mask, val_mask, test_mask of an .npz or PyG graph",
+            remedy="ingest the graph again with its split (of tables: name the column)",
         )
     rows = np.sort(np.concatenate([getattr(bundle.split, part) for part in set(parts)]))
     told = bundle.manifest["settings"]

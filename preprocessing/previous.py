@@ -67,11 +67,11 @@ def _check_settings(before: dict[str, Any], ppr: PprSettings) -> None:
     now = ppr.model_dump()
     differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if differing:
-        name = differing[0]
+        given, expected = (", ".join(f"ppr.{name} = {of.get(name)}" for name in differing) for of in (now, before))
         raise UsageError(
             f"the previous PPR rows were made with another {', '.join(differing)}",
-            given=f"{name} = {now.get(name)}",
-            expected=f"{name} = {before.get(name)}, as before",
+            given=given,
+            expected=f"{expected}, as before: both bundles are preprocessed with the same ppr settings",
             remedy="preprocess with the settings of before, or leave the previous bundle out",
-            pointer=f"/settings/ppr/{name}",
+            pointer=f"/settings/ppr/{differing[0]}",
         )

@@ -86,7 +86,7 @@ class TableSource(Settings):
     A table is a path, or a URI such as `s3://bucket/edges`; credentials come from the environment.
     """
 
-    kind: Literal["tables"] = "tables"
+    kind: Literal["tables"] = Field("tables", description="Node and edge tables.")
     edges: Location | None = Field(None, description="Edge table.")
     relations: dict[Annotated[str, Field(pattern=RELATION_NAME)], Location] = Field(
         {}, description="Edge tables by relation, in the place of `edges`: a graph of several kinds of edges."
@@ -218,14 +218,16 @@ class AppendSettings(Settings):
 class InduceSettings(Settings):
     """Which nodes of a published split an encoder may see."""
 
-    parts: list[Literal["train", "validation", "test"]] = Field(["train"], min_length=1)
+    parts: list[Literal["train", "validation", "test"]] = Field(
+        ["train"], min_length=1, description="Parts of the split whose nodes stay."
+    )
 
 
 class PprSettings(Settings):
     """Rows of S = Σ t(1−t)^k T^k, T = D^{-1/2} A D^{-1/2}, cut to their K largest entries."""
 
-    top_k: int = Field(16, ge=1, le=1024)
-    teleport: float = Field(0.15, gt=0, lt=1)
+    top_k: int = Field(16, ge=1, le=1024, description="K, entries kept of each row.")
+    teleport: float = Field(0.15, gt=0, lt=1, description="t: the smaller, the farther from its node a row reaches.")
     self_loops: bool = Field(True, description="Add self-loops to A first, as GDC does.")
     include_self: bool = Field(True, description="Keep the node itself among its K.")
     epsilon: float = Field(1e-3, gt=0, lt=1, description="First push threshold, in units of sqrt(degree).")
@@ -253,8 +255,10 @@ class PprSettings(Settings):
 class DegreeWeightSettings(Settings):
     """w = min(1, alpha^log(degree+1) + beta); anchors are drawn in proportion to w."""
 
-    alpha: float = Field(0.9, gt=0, le=1)
-    beta: float = Field(0.1, ge=0, le=1)
+    alpha: float = Field(
+        0.9, gt=0, le=1, description="The smaller, the less nodes of high degree weigh; at 1 all weigh alike."
+    )
+    beta: float = Field(0.1, ge=0, le=1, description="What every node weighs at least.")
 
 
 class PreprocessSettings(Settings):
@@ -286,9 +290,9 @@ class PreviousSettings(Settings):
 class EdgeSplitSettings(Settings):
     """Which edges are held out for link prediction; what train and validation leave is for the test."""
 
-    train_share: float = Field(0.5, gt=0, lt=1)
-    validation_share: float = Field(0.2, gt=0, lt=1)
-    seed: int = Field(0, ge=0, le=2**63 - 1)
+    train_share: float = Field(0.5, gt=0, lt=1, description="Of the edges, to stay and be trained on.")
+    validation_share: float = Field(0.2, gt=0, lt=1, description="Of the edges, held out to validate.")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="Of the edges held out and of the pairs drawn.")
     threads: int | None = Field(None, ge=1, le=1024, description="Default: all cores; the result is the same.")
 
     @model_validator(mode="after")
@@ -302,9 +306,9 @@ class GenerateSettings(Settings):
     """A synthetic graph."""
 
     kind: Literal["rmat", "blocks"] = Field(description="`rmat`: hubs. `blocks`: communities with labels and features.")
-    nodes: int = Field(1_000_000, ge=2, le=1 << 40)
+    nodes: int = Field(1_000_000, ge=2, le=1 << 40, description="Number of nodes.")
     degree: float = Field(20.0, gt=0, le=10_000, description="Average, repeats and self-loops counted.")
-    seed: int = Field(0, ge=0, le=2**63 - 1)
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="The same seed and settings, the same bytes.")
     community_size: int = Field(1_000, ge=2, description="Nodes a community (blocks).")
     mixing: float = Field(0.2, ge=0, le=1, description="Share of edges that ignore communities (blocks).")
     dimensions: int = Field(8, ge=1, le=65_536, description="Feature columns (blocks).")

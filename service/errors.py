@@ -154,6 +154,21 @@ _REMEDIES: Mapping[int, str] = {
 }
 
 
+_EXPECTED = "Input should be "
+_JSON_KINDS: Mapping[str, str] = {
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "dict_type": "an object",
+    "list_type": "an array",
+    "tuple_type": "an array",
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+}
+"""What JSON calls the types that a fault of pydantic's is about."""
+
+
 class _ProblemResponse(JSONResponse):
     media_type = "application/problem+json"
 
@@ -237,10 +252,15 @@ async def _answer_rgrl(request: Request, error: Exception) -> Response:
 
 async def _answer_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    fields = [
-        FieldProblem(pointer=_pointer(fault, error.body), code=fault["type"], detail=_detail(fault))
-        for fault in error.errors()
-    ]
+    by_place: dict[str, FieldProblem] = {}
+    for fault in error.errors():
+        pointer, detail = _pointer(fault, error.body), _detail(fault)
+        if pointer in by_place:
+            # A value of several forms, which is none of them.
+            by_place[pointer].detail += f", or {detail.removeprefix(_EXPECTED)}"
+        else:
+            by_place[pointer] = FieldProblem(pointer=pointer, code=fault["type"], detail=detail)
+    fields = list(by_place.values())
     count = f"{len(fields)} fault" + ("" if len(fields) == 1 else "s")
     return problem_response(
         422, "validation_failed", f"the request has {count}", errors=fields, request_id=_request_id(request)
@@ -248,10 +268,12 @@ async def _answer_validation(request: Request, error: Exception) -> Response:
 
 
 def _detail(fault: Mapping[str, Any]) -> str:
-    """pydantic's words, save where they repeat what was given."""
+    """pydantic's words, save where they repeat what was given or speak of Python."""
     if fault["type"] == "union_tag_invalid":
         return f"expected one of {fault['ctx']['expected_tags']}"
-    return str(fault["msg"])
+    if fault["type"] in _JSON_KINDS:
+        return _EXPECTED + _JSON_KINDS[fault["type"]]
+    return str(fault["msg"]).removeprefix("Value error, ")
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:

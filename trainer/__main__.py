@@ -21,7 +21,10 @@ STAGES = {
 
 def _stage(name: str, spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     """Import a stage when it runs: one does not wait for what another needs."""
-    summary: Mapping[str, Any] = getattr(importlib.import_module(STAGES[name]), name)(spec, emitter)
+    from preprocessing.compiling import compiling_told
+
+    with compiling_told(emitter):
+        summary: Mapping[str, Any] = getattr(importlib.import_module(STAGES[name]), name)(spec, emitter)
     return summary
 
 

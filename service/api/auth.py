@@ -65,8 +65,8 @@ class KeyRing:
         if key is None:
             raise UnauthorizedError(
                 "this server needs a live API key",
-                expected="Authorization: Bearer <key>",
-                remedy="ask its operator for one (rgrl keys create)",
+                expected="a key of its operator's (rgrl keys create)",
+                remedy="send it as the header Authorization: Bearer KEY; commands take it from --key or RGRL_KEY",
             )
         return key
 

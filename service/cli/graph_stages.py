@@ -24,7 +24,11 @@ def preprocess(
     ] = None,
     before: Annotated[
         Path | None,
-        typer.Option("--from", metavar="OLD", help="The bundle before a change: keep its rows that moved little."),
+        typer.Option(
+            "--from",
+            metavar="OLD",
+            help="The bundle before a change: keep its rows that moved little. Made by the same ppr settings.",
+        ),
     ] = None,
     tolerance: Annotated[
         float | None, typer.Option(help="How far a score of a kept row can have moved, with --from; default: 1e-4.")
@@ -35,6 +39,7 @@ def preprocess(
     """Compute PPR neighbours and degree weights of a bundle; continues from the shards of a killed run.
 
     Up to 10^6 arcs every row is computed until it is proved; --set ppr.exact_arcs=0 is faster, as on larger graphs.
+    With --from, every ppr setting, exact_arcs too, is what OLD was preprocessed with.
     """
     from preprocessing.settings import PreprocessSettings, PreviousSettings
 
@@ -74,7 +79,11 @@ def induce(
     set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cut out the graph of a published split's training nodes, to train on without seeing the others."""
+    """Cut out the graph of a published split's training nodes, to train on without seeing the others.
+
+    The split is the one that ingest read: a column named by --split, or the masks of an .npz file or PyG data set.
+    --set parts='["train", "validation"]' keeps more of it. The new bundle has no labels, and no PPR rows yet.
+    """
     from preprocessing.settings import InduceSettings
 
     settings = validated(InduceSettings, assign({}, set_ or []))

@@ -52,6 +52,10 @@ def ingest(
     weight: Annotated[str | None, typer.Option(help="Weight column of the edges; default: `weight` or `w`.")] = None,
     feature: Annotated[list[str] | None, typer.Option(help="A feature column; repeatable; default: all.")] = None,
     label: Annotated[str | None, typer.Option(help="Label column.")] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Column of a published split: train, validation (or val), test, or nothing in each row."),
+    ] = None,
     attribute: Annotated[
         list[str] | None, typer.Option(help="A column kept for filters of neighbour queries; repeatable.")
     ] = None,
@@ -59,7 +63,11 @@ def ingest(
     memory: Annotated[str | None, typer.Option(help="Memory to work in, as 4GiB.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read tables into a graph bundle."""
+    """Read tables into a graph bundle.
+
+    A published split (which nodes train, validate and test) is read, never made: from the column that --split names,
+    or from train_mask, val_mask and test_mask of an .npz file or PyG data set. evaluate goes by it; induce cuts by it.
+    """
     from preprocessing.settings import IngestSettings
 
     tables = {
@@ -72,6 +80,7 @@ def ingest(
         "weight": weight,
         "features": feature or None,
         "label": label,
+        "split": split,
         "attributes": attribute or None,
     }
     settings = validated(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from preprocessing.errors import ArtifactError, InputError, UsageError
 from service.cli.options import DEFAULT_SERVER, AsJson, Key, Server, Set, assign, connect
-from service.cli.output import print_facts, print_json, print_rows
+from service.cli.output import print_facts, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
     from service.client import Client, Embedding, Job
@@ -84,7 +83,7 @@ def submit(
         job = client.submit(kind.value, **fields)
         if watch:
             raise typer.Exit(follow(client, job.id, as_json))
-        _print_job(job, as_json)
+        print_record(job, as_json=as_json)
 
 
 @app.command("list")
@@ -108,10 +107,7 @@ def list_jobs(
         return
     print_rows(
         ("job", "kind", "status", "phase", "health", "name", "created", "took"),
-        (
-            (job.id, job.kind, job.status, job.phase, _health(job), job.name, _moment(job.created_at), _took(job))
-            for job in jobs
-        ),
+        ((job.id, job.kind, job.status, job.phase, _health(job), job.name, job.created_at, _took(job)) for job in jobs),
     )
 
 
@@ -119,7 +115,7 @@ def list_jobs(
 def show(job: JobId, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
     """One job: status, phase, progress, and why it failed."""
     with connect(server, key) as client:
-        _print_job(client.job(job), as_json)
+        print_record(client.job(job), as_json=as_json)
 
 
 @app.command()
@@ -143,7 +139,7 @@ def logs(
 def cancel(job: JobId, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
     """Ask a job to end."""
     with connect(server, key) as client:
-        _print_job(client.cancel(job), as_json)
+        print_record(client.cancel(job), as_json=as_json)
 
 
 @app.command()
@@ -156,7 +152,7 @@ def watch(job: JobId, server: Server = DEFAULT_SERVER, key: Key = None, as_json:
 def follow(client: Client, job_id: str, as_json: bool) -> int:
     """Show a job's progress until it ends; the answer is an exit code that says how."""
     job = client.wait(job_id, progress=True)
-    _print_job(job, as_json)
+    print_record(job, as_json=as_json)
     if job.status == "succeeded":
         if job.embedding is not None and not as_json:
             _print_quality(client.embedding(job.embedding))
@@ -164,14 +160,6 @@ def follow(client: Client, job_id: str, as_json: bool) -> int:
     kinds = (UsageError, InputError, ArtifactError)
     codes = {kind.code: kind.exit_code for kind in kinds}
     return codes.get((job.error or {}).get("code", ""), 1)
-
-
-def _print_job(job: Job, as_json: bool) -> None:
-    document = job.model_dump(mode="json")
-    if as_json:
-        print_json(document)
-    else:
-        print_facts(document)
 
 
 def _print_quality(embedding: Embedding) -> None:
@@ -203,10 +191,6 @@ def _labels(given: list[str]) -> dict[str, str]:
             raise UsageError("--label takes a key and a value", given=text, expected="as team=search")
         labels[name] = value
     return labels
-
-
-def _moment(at: datetime) -> str:
-    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _health(job: Job) -> str | None:

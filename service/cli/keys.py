@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from preprocessing.errors import UsageError
 from service.cli.options import DEFAULT_HOME, AsJson, Home
 from service.cli.output import print_json, print_rows
 
@@ -58,14 +59,32 @@ def list_keys(home: Home = DEFAULT_HOME, as_json: AsJson = False) -> None:
 
 @app.command()
 def revoke(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="The key's id.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The key's id, or its name if no other live key has it.")],
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
 ) -> None:
     """End a key for good; a running server notices within a second."""
-    _store(home).revoke_key(key)
+    store = _store(home)
+    identity = _identity(store, key)
+    store.revoke_key(identity)
     if as_json:
-        print_json({"revoked": key})
+        print_json({"revoked": identity})
+
+
+def _identity(store: Store, ref: str) -> str:
+    """The id of the live key that has this name, where ``ref`` is no id itself; ``UsageError`` if several have it."""
+    live = store.list_keys(live=True)
+    named = [key.id for key in live if key.name == ref]
+    if not named or ref in [key.id for key in live]:
+        return ref
+    if len(named) > 1:
+        raise UsageError(
+            f"{len(named)} live keys have this name",
+            given=ref,
+            expected=f"the id of one: {', '.join(named)}",
+            remedy="rgrl keys list tells when each was made",
+        )
+    return named[0]
 
 
 def _store(home: Path) -> Store:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from preprocessing.errors import RgrlError
-from service.cli.output import fail, print_facts, print_json
+from service.cli.output import fail, log_before, print_facts, print_json
 
 if TYPE_CHECKING:
     from service.jobs.stages import StageOutcome
@@ -40,10 +40,10 @@ def _explain(outcome: StageOutcome, as_json: bool) -> int:
         "message": "the stage ended without a word; it may have been killed",
         "remedy": "run the same command again: it continues",
     }
-    if told["code"] in {"killed", "internal", "out_of_memory"}:
-        print(outcome.log.rstrip(), file=sys.stderr)
     parts = {name: told.get(name) for name in ("given", "expected", "remedy", "where", "pointer")}
     error = RgrlError(told["message"], **parts)
     error.code = told["code"]
+    if error.code in {"killed", "internal", "out_of_memory"} and (log := log_before(error, outcome.log)):
+        print(log, file=sys.stderr)
     fail(error, as_json=as_json)
     return outcome.exit_code

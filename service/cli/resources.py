@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from service.cli.options import DEFAULT_SERVER, AsJson, Key, Server, connect
-from service.cli.output import print_facts, print_json, print_rows
+from service.cli.output import print_json, print_record, print_rows
 
 __all__ = ["aliases", "embeddings", "graphs"]
 
@@ -51,8 +51,7 @@ def list_graphs(limit: Limit = 20, server: Server = DEFAULT_SERVER, key: Key = N
 def show_graph(graph: GraphId, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
     """One graph."""
     with connect(server, key) as client:
-        found = client.graph(graph).model_dump(mode="json")
-    (print_json if as_json else print_facts)(found)
+        print_record(client.graph(graph), as_json=as_json)
 
 
 @embeddings.command()
@@ -67,8 +66,7 @@ def register(
     """Serve a set that rgrl train or embed made, where it lies; once more brings its report and index up to date."""
     path = str(folder.absolute()) if folder.exists() else str(folder)
     with connect(server, key) as client:
-        made = client.register_embedding(path, graph, name)
-    (print_json if as_json else print_facts)(made.model_dump(mode="json"))
+        print_record(client.register_embedding(path, graph, name), as_json=as_json)
 
 
 @embeddings.command("list")
@@ -107,8 +105,7 @@ def list_embeddings(
 def show_embedding(ref: Ref, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
     """One embedding set: its size, what evaluation found, and its index with its recall."""
     with connect(server, key) as client:
-        found = client.embedding(ref).model_dump(mode="json")
-    (print_json if as_json else print_facts)(found)
+        print_record(client.embedding(ref), as_json=as_json)
 
 
 @aliases.command("list")
@@ -136,8 +133,7 @@ def set_alias(
 ) -> None:
     """Make an alias, or switch it in one step."""
     with connect(server, key) as client:
-        made = client.put_alias(name, ref, if_version).model_dump(mode="json")
-    (print_json if as_json else print_facts)(made)
+        print_record(client.put_alias(name, ref, if_version), as_json=as_json)
 
 
 @aliases.command("delete")

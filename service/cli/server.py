@@ -30,6 +30,8 @@ def serve(
     as_json: AsJson = False,
 ) -> None:
     """API, scheduler and page on one port, until Ctrl-C; jobs that run then go on, and the next start adopts them."""
+    import structlog
+
     from service.api.serve import serve as run
     from service.settings import ServiceSettings
 
@@ -46,8 +48,11 @@ def serve(
     def announce() -> None:
         if as_json:
             print_json({"url": url, "home": str(settings.home)})
-        else:
+        elif sys.stdout.isatty():
             print(f"rgrl serves {url} from {settings.home}; stop it with Ctrl-C")
+        else:
+            # Often into the file that the log goes to: as one of its lines.
+            structlog.get_logger(__name__).info("serving", url=url, home=str(settings.home))
         sys.stdout.flush()
 
     run(settings, announce=announce)

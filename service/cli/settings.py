@@ -22,6 +22,10 @@ _BOUNDS = {"minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}",
 class Stage(StrEnum):
     """Stages that have settings."""
 
+    GENERATE = "generate"
+    APPEND = "append"
+    INDUCE = "induce"
+    SPLIT_EDGES = "split-edges"
     PREPROCESS = "preprocess"
     TRAIN = "train"
     EMBED = "embed"
@@ -31,11 +35,21 @@ class Stage(StrEnum):
 
 def settings(stage: Annotated[Stage, typer.Argument(help="Whose settings.")], as_json: AsJson = False) -> None:
     """Every setting of a stage: name, type, default, bounds, and what it is for."""
-    from preprocessing.settings import PreprocessSettings
+    from preprocessing.settings import (
+        AppendSettings,
+        EdgeSplitSettings,
+        GenerateSettings,
+        InduceSettings,
+        PreprocessSettings,
+    )
     from service.search.index_settings import IndexSettings
     from trainer.settings import EmbedSettings, EvaluateSettings, TrainSettings
 
     models: dict[Stage, type[BaseModel]] = {
+        Stage.GENERATE: GenerateSettings,
+        Stage.APPEND: AppendSettings,
+        Stage.INDUCE: InduceSettings,
+        Stage.SPLIT_EDGES: EdgeSplitSettings,
         Stage.PREPROCESS: PreprocessSettings,
         Stage.TRAIN: TrainSettings,
         Stage.EMBED: EmbedSettings,
@@ -43,7 +57,7 @@ def settings(stage: Annotated[Stage, typer.Argument(help="Whose settings.")], as
         Stage.INDEX: IndexSettings,
     }
     document = models[stage].model_json_schema()
-    rows = list(_rows(document, document.get("$defs", {}), models[stage]().model_dump(mode="json"), ""))
+    rows = list(_rows(document, document.get("$defs", {}), {}, ""))
     if as_json:
         print_json(rows)
         return
@@ -53,13 +67,15 @@ def settings(stage: Annotated[Stage, typer.Argument(help="Whose settings.")], as
     )
 
 
-def _rows(node: dict[str, Any], parts: dict[str, Any], defaults: Any, prefix: str) -> Iterator[dict[str, Any]]:
-    """The settings of a schema and of the models in it, by their dotted names."""
+def _rows(
+    node: dict[str, Any], parts: dict[str, Any], defaults: dict[str, Any], prefix: str
+) -> Iterator[dict[str, Any]]:
+    """The settings of a schema and of the models in it, by their dotted names; ``defaults`` go before the schema's."""
     for name, field in node["properties"].items():
-        default = defaults[name]
+        default = defaults.get(name, field.get("default"))
         inner = parts.get(str(field.get("$ref", "")).rpartition("/")[2], field)
         if "properties" in inner:
-            yield from _rows(inner, parts, default, f"{prefix}{name}.")
+            yield from _rows(inner, parts, default or {}, f"{prefix}{name}.")
             continue
         choices = [choice for choice in inner.get("anyOf", [inner]) if choice.get("type") != "null"]
         yield {

@@ -10,11 +10,14 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Column
 
 __all__ = ["ProgressView"]
 
 
 LINE_EVERY_S = 10.0
+TEXT_WIDTH = 74
+"""What texts of a line take: `train: nodes and layers embedded`, 100 %, a rate, the time left, a loss."""
 
 
 class ProgressView:
@@ -24,18 +27,18 @@ class ProgressView:
         """Draw on ``console``, by default standard error."""
         self.console = console or Console(stderr=True)
         self._progress = Progress(
-            TextColumn("{task.description:<28}"),
-            BarColumn(bar_width=32),
+            # The one column that is folded where the others leave it too little room.
+            TextColumn("{task.description}", table_column=Column(overflow="fold")),
+            BarColumn(max(4, min(32, self.console.width - TEXT_WIDTH)), table_column=Column(no_wrap=True)),
             TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[rate]:>18}"),
-            TextColumn("{task.fields[left]:>9}"),
+            TextColumn("{task.fields[rate]}", justify="right"),
+            TextColumn("{task.fields[left]}", justify="right"),
             TextColumn("[dim]{task.fields[figures]}"),
             console=self.console,
             disable=not self.console.is_terminal,
         )
         self._tasks: dict[tuple[str, str], TaskID] = {}
-        self._current: TaskID | None = None
-        self._stage = ""
+        self._current: tuple[str, str] | None = None
         self._said_at = time.monotonic()
 
     def __enter__(self) -> ProgressView:
@@ -52,8 +55,8 @@ class ProgressView:
         match event:
             case "progress":
                 self._advance(stage, data)
-            case "metrics" if self._current is not None and stage == self._stage:
-                self._progress.update(self._current, figures=_figures(data))
+            case "metrics" if self._current is not None and stage == self._current[0]:
+                self._progress.update(self._tasks[self._current], figures=_figures(data))
             case "health" if data["reason"] is not None:
                 self.console.print(f"[yellow]{data['state']}[/] {escape(str(data['reason']))}", highlight=False)
             case "warning":
@@ -61,11 +64,13 @@ class ProgressView:
 
     def _advance(self, stage: str, data: Mapping[str, Any]) -> None:
         unit, done, total = str(data["unit"]), int(data["done"]), int(data["total"])
-        task = self._tasks.get((stage, unit))
+        if self._current is not None and self._current != (stage, unit):
+            self._end(*self._current)
+        self._current = stage, unit
+        task = self._tasks.get(self._current)
         if task is None:
             task = self._progress.add_task(f"{stage}: {unit}", total=total, rate="", left="", figures="")
-            self._tasks[stage, unit] = task
-        self._current, self._stage = task, stage
+            self._tasks[self._current] = task
         rate, eta = data.get("rate"), data.get("eta_s")
         self._progress.update(
             task,
@@ -77,14 +82,29 @@ class ProgressView:
         if not self._progress.disable:
             return
         if done == total:
-            self.console.print(f"{stage}: {total:,} {unit}", highlight=False, soft_wrap=True)
+            self.console.print(_line(stage, unit, done, total), highlight=False, soft_wrap=True)
         elif time.monotonic() - self._said_at >= LINE_EVERY_S:
             shown = self._progress.tasks[task].fields
-            words = [f"{stage}: {done:,} of {total:,} {unit}", shown["rate"], shown["left"], shown["figures"]]
+            words = [_line(stage, unit, done, total), shown["rate"], shown["left"], shown["figures"]]
             self.console.print(", ".join(word for word in words if word), highlight=False, soft_wrap=True)
         else:
             return
         self._said_at = time.monotonic()
+
+    def _end(self, stage: str, unit: str) -> None:
+        """A part is done when the next begins: a server keeps no more than a stage's last progress."""
+        task = self._progress.tasks[self._tasks[stage, unit]]
+        if task.finished:
+            return
+        self._progress.update(task.id, completed=task.total, left="")
+        if self._progress.disable:
+            self.console.print(
+                _line(stage, unit, int(task.total or 0), int(task.total or 0)), highlight=False, soft_wrap=True
+            )
+
+
+def _line(stage: str, unit: str, done: int, total: int) -> str:
+    return f"{stage}: {unit} {done:,} of {total:,}"
 
 
 def _figures(data: Mapping[str, Any]) -> str:

@@ -36,22 +36,27 @@ TIMEOUT_S = 120.0
 class ApiError(RgrlError):
     """The server's answer to a request it did not fulfil: ``code``, ``status``, ``request_id``, ``errors``."""
 
-    def __init__(self, status: int, problem: dict[str, Any]) -> None:
+    def __init__(self, status: int, problem: dict[str, Any], sent: Any = None) -> None:
+        """``sent`` is the request's body. The answer names no value: the one that its pointer names there is given."""
         errors = problem.get("errors") or []
-        super().__init__(
-            str(problem.get("detail") or problem.get("title") or f"HTTP status {status}"),
-            remedy=problem.get("remedy"),
-            pointer=errors[0].get("pointer") if errors else None,
-        )
+        message = str(problem.get("detail") or problem.get("title") or f"HTTP status {status}")
+        pointer = errors[0]["pointer"] if errors else None
+        given, where = _at(sent, pointer), None
+        if len(errors) == 1:
+            told = errors[0]["detail"] in message
+            message = message if told else errors[0]["detail"]
+            # A value that stands there itself says enough.
+            where = None if told and given is not None else _name(errors[0]["pointer"]) or None
+        super().__init__(message, given=given, remedy=problem.get("remedy"), where=where, pointer=pointer)
         self.code = str(problem.get("code", "internal"))
         self.status = status
         self.request_id: str | None = problem.get("request_id")
         self.errors: list[dict[str, str]] = errors
 
     def text(self) -> str:
-        """The whole message, with each fault's place."""
-        faults = [f"  {fault['pointer']}: {fault['detail']}" for fault in getattr(self, "errors", [])]
-        return "\n".join([super().text(), *faults])
+        """The whole message; where there are several faults, with each of them and its place."""
+        faults = [f"  {_name(fault['pointer'])}: {fault['detail']}" for fault in getattr(self, "errors", [])]
+        return "\n".join([super().text(), *(faults if len(faults) > 1 else [])])
 
 
 class InvalidRequestError(ApiError):
@@ -115,8 +120,13 @@ def _at(document: Any, pointer: str | None) -> Any:
     return None if isinstance(document, dict | list) else document
 
 
+def _name(pointer: str) -> str:
+    """A place in a request as settings are named: ``train.optimizer.lr``."""
+    return pointer.removeprefix("query/").removeprefix("path/").strip("/").replace("/", ".")
+
+
 def _error(response: httpx2.Response, sent: Any = None) -> ApiError:
-    """The server's answer as an error. It names no value: the one that its pointer names in ``sent`` is added."""
+    """The server's answer to a request of the body ``sent`` as an error."""
     try:
         problem = response.json()
     except ValueError:
@@ -134,10 +144,7 @@ def _error(response: httpx2.Response, sent: Any = None) -> ApiError:
         kind = ServerFaultError
     else:
         kind = InvalidRequestError if problem.get("code") in _INVALID_CODES else RejectedError
-    error = kind(status, problem)
-    given = _at(sent, error.pointer)
-    error.given = None if given is None else str(given)
-    return error
+    return kind(status, problem, sent)
 
 
 class Transport:

@@ -239,7 +239,7 @@ class EmbeddingSet:
                 "the graph has changed since the embedding set was trained",
                 given=f"content {bundle.content_hash}",
                 expected=f"content {trained_on}",
-                remedy="train again, or leave out what asks the graph: exclude.connected, filter",
+                remedy="train again, or ask for what needs no graph: no filter, and connected nodes let in",
                 where=str(self._bundle),
             )
         with damage_told(self._bundle):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictInt, StrictStr, model_validator
+from pydantic import Discriminator, Field, StrictInt, StrictStr, Tag, model_validator
 
 from service.schemas import Answer, Request
 
@@ -28,11 +28,27 @@ class SparseRow(Request):
         return self
 
 
+def _layout(features: Any) -> str | None:
+    if isinstance(features, list):
+        return "numbers"
+    return "sparse" if isinstance(features, dict | SparseRow) else None
+
+
+Features = Annotated[
+    Annotated[list[float], Tag("numbers")] | Annotated[SparseRow, Tag("sparse")],
+    Discriminator(
+        _layout,
+        custom_error_type="features_type",
+        custom_error_message="Input should be an array of numbers, or an object of columns and values",
+    ),
+]
+
+
 class NewNode(Request):
     """A node that the graph has not: ``id`` is the request's own name for it."""
 
     id: NodeId
-    features: list[float] | SparseRow | None = Field(
+    features: Features | None = Field(
         None, description="As many numbers as the graph's nodes have, or those that are not zero."
     )
 

@@ -120,7 +120,7 @@ class NewNodeEncoder:
             raise InputError(
                 "the graph has no such relation" if edge.relation is not None else "the edge is of no relation",
                 expected="one of " + ", ".join(self._relations) if self._relations else "edges of no relation",
-                remedy="GET /v1/graphs tells the relations of a graph",
+                remedy="name a relation of the graph" if self._relations else "leave the relation out",
                 pointer=f"{pointer}/relation",
             )
         if edge.weight is not None and not self._weighted:

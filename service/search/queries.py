@@ -254,8 +254,8 @@ def _require_nodes(rows: Sequence[Int64Array]) -> None:
     if bare is not None:
         raise InputError(
             "a bare vector is connected to nothing",
-            expected="queries by id or ids with exclude.connected",
-            remedy="name nodes, or leave exclude.connected out",
+            expected="queries by nodes' ids where connected nodes are left out",
+            remedy="name nodes, or let connected nodes in",
             pointer=f"/queries/{bare}/vector",
         )
 
@@ -293,6 +293,6 @@ def _unknown_id(pointer: str) -> InputError:
     return InputError(
         "there is no node of this id in the embedding set",
         expected="an id of the graph it was trained on",
-        remedy="look ids up with POST …/lookup, which tells which are found",
+        remedy="look ids up first: a lookup tells which are found",
         pointer=pointer,
     )

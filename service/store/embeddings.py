@@ -142,7 +142,9 @@ def find_embedding(connection: Connection, ref: str) -> Embedding:
     ).first()
     if row is None:
         raise NotFoundError(
-            "there is no such embedding set or alias", given=ref, remedy="GET /v1/embeddings lists them"
+            "there is no such embedding set or alias",
+            given=ref,
+            remedy="list the embedding sets and aliases to see which there are",
         )
     return Embedding(**row._mapping, aliases=_names(connection, [row.id])[row.id])
 
@@ -183,7 +185,7 @@ def point_alias(connection: Connection, name: str, identity: str) -> Alias:
 def _find_alias(connection: Connection, name: str) -> Alias:
     row = connection.execute(select(aliases).where(aliases.c.name == name)).one_or_none()
     if row is None:
-        raise NotFoundError("there is no such alias", given=name, remedy="GET /v1/aliases lists them")
+        raise NotFoundError("there is no such alias", given=name, remedy="list the aliases to see which there are")
     return Alias(**row._mapping)
 
 
@@ -194,7 +196,7 @@ def _check_version(connection: Connection, name: str, if_match: str | None) -> N
     present = set() if version is None else {"*", f'"{version}"'}
     if present.isdisjoint(tag.strip() for tag in if_match.split(",")):
         raise PreconditionError(
-            "the alias has another version by now", remedy="read the alias again and decide with its present ETag"
+            "the alias has another version by now", remedy="read the alias again and decide by its present version"
         )
 
 

@@ -53,4 +53,6 @@ class ApiKeys(Database):
                 .values(revoked_at=now())
             )
             if changed.rowcount == 0:
-                raise NotFoundError("there is no live key of that id", given=identity)
+                raise NotFoundError(
+                    "there is no live key of that id", given=identity, remedy="list the keys to see which there are"
+                )

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -39,6 +40,26 @@ def test_numba_uses_it_and_started_processes_share_it(tmp_path: Path) -> None:
     assert Path(first).parent == tmp_path
     assert run(code, first) == first
     assert list(Path(first).rglob("*.nbi"))
+
+
+def test_the_first_kernel_compiled_is_told_and_one_kept_is_not(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+
+    def warnings(number: int) -> list[str]:
+        settings = {"kind": "blocks", "nodes": 100}
+        spec.write_text(json.dumps({"out": str(tmp_path / f"tables-{number}"), "settings": settings}))
+        events = tmp_path / f"events-{number}"
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels"), "RGRL_EVENTS": str(events)}
+        subprocess.run([sys.executable, "-m", "preprocessing", "generate", str(spec)], env=environment, check=True)
+        told = map(json.loads, events.read_text().splitlines())
+        return [event["code"] for event in told if event["event"] == "warning"]
+
+    assert [warnings(number) for number in range(2)] == [["compiling"], []]
+
+
+def test_make_fills_the_cache_that_commands_use() -> None:
+    makefile = Path(__file__).parents[2] / "Makefile"
+    assert "NUMBA_CACHE_DIR" not in makefile.read_text()
 
 
 def test_without_the_variable_kernels_go_to_the_users_cache_folder(

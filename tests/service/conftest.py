@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 
@@ -24,8 +25,13 @@ def rgrl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["rgrl", *map(str, arguments)])
         capsys.readouterr()
+        root = logging.getLogger()
+        handlers, level = root.handlers[:], root.level
         with pytest.raises(SystemExit) as ended:
             main()
+        # `serve` sets up logging for its process, which goes on here.
+        root.handlers[:] = handlers
+        root.setLevel(level)
         code = ended.value.code
         return (code if isinstance(code, int) else 0, *capsys.readouterr())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,9 +20,11 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 from embedding_fixtures import write_set
 
 from service.cli.doctor import examine
+from service.cli.local import run_here
 from service.jobs import stages
 
 
@@ -189,6 +192,18 @@ def test_settings_are_typed_by_their_model(
     assert spec["work"] == str(tmp_path / ".o.work")
 
 
+def test_a_split_column_is_read_and_cut_by(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:
+    nodes = pa.table({"id": [1, 2, 3, 4], "x": [0.5, 1.5, 2.5, 3.5], "part": ["train", "train", "val", None]})
+    given = tables(tmp_path, nodes=nodes)
+    assert rgrl("ingest", *given, tmp_path / "whole")[0] == 0
+    code, _, err = rgrl("induce", tmp_path / "whole", tmp_path / "cut")
+    assert (code, "no published split" in err, "split column" in err) == (3, True, True), err
+    assert rgrl("ingest", *given, "--split", "part", tmp_path / "parted")[0] == 0
+    code, out, err = rgrl("induce", tmp_path / "parted", tmp_path / "cut", "--json")
+    assert (code, json.loads(out)["counts"]["nodes"]) == (0, 2), err
+    assert rgrl("ingest", "--npz", "g.npz", "--split", "part", tmp_path / "other")[0] == 2
+
+
 def test_preprocess_keeps_rows_of_the_graph_before(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:
     arguments, old, new = tables(tmp_path), tmp_path / "old", tmp_path / "new"
     for bundle in (old, new):
@@ -199,6 +214,12 @@ def test_preprocess_keeps_rows_of_the_graph_before(tmp_path: Path, rgrl: Callabl
     assert rgrl("preprocess", old, "--threads", "1")[0] == 0
     code, out, err = rgrl("preprocess", new, "--from", old, "--tolerance", "1e-3", "--threads", "1", "--json")
     assert code == 0, err
+    code, _, err = rgrl("preprocess", new, "--from", old, "--set", "ppr.exact_arcs=0", "--set", "ppr.epsilon=0.01")
+    assert code == 2
+    given, expected = (next(line for line in err.splitlines() if word in line) for word in ("given:", "expected:"))
+    assert ("ppr.epsilon = 0.01, ppr.exact_arcs = 0" in given, "ppr.exact_arcs = 1000000" in expected) == (True, True)
+    assert "same ppr settings" in expected
+    assert "ppr setting" in rgrl("preprocess", "--help")[1]
     previous = json.loads(out)["ppr"]["previous"]
     assert (previous["kept"], previous["recomputed"], previous["tolerance"]) == (3, 0, 1e-3)
 
@@ -221,6 +242,10 @@ def slow(spec, emit):
     if spec.get("die"):
         import os
         os.kill(os.getpid(), 9)
+    if spec.get("raise"):
+        from preprocessing.errors import RgrlError
+        kinds = {"known": RgrlError("no good", given="7", remedy="mend it"), "unknown": TypeError("no good")}
+        raise kinds[spec["raise"]]
     if spec.get("deaf"):
         import signal
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -277,6 +302,21 @@ def test_a_stage_that_is_killed_is_a_failure_with_its_log(slow_stage: Path) -> N
     assert "said on the way" in outcome.log
 
 
+@pytest.mark.parametrize("kind", ["known", "unknown"])
+def test_a_failure_with_its_log_is_told_once(
+    slow_stage: Path, kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        run_here("index", {"raise": kind}, as_json=False)
+    err = capsys.readouterr().err
+    assert ended.value.exit_code == 1
+    assert "said on the way" in err
+    assert ("Traceback" in err) == (kind == "unknown")
+    # A traceback quotes the line that raised.
+    assert len([line for line in err.splitlines() if "no good" in line and "kinds" not in line]) == 1, err
+    assert err.count("remedy: ") == 1
+
+
 def test_a_stage_does_not_outlive_a_command_that_is_killed(
     tmp_path: Path, spawn: Callable[..., subprocess.Popen[Any]]
 ) -> None:
@@ -327,6 +367,53 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path, rgrl: Callable[..., tu
     assert rgrl("keys", "revoke", made["id"], "--home", tmp_path)[0] == 0
     assert rgrl("keys", "revoke", made["id"], "--home", tmp_path)[0] == 1
     assert "reader" in rgrl("keys", "list", "--home", tmp_path)[1]
+
+
+def test_a_key_is_revoked_by_a_name_that_is_its_alone(
+    tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]
+) -> None:
+    def made(name: str) -> str:
+        key: str = json.loads(rgrl("keys", "create", name, "--home", tmp_path, "--json")[1])["id"]
+        return key
+
+    def revoked(ref: str) -> tuple[int, str, str]:
+        return rgrl("keys", "revoke", ref, "--home", tmp_path, "--json")
+
+    first, second = made("reader"), made("reader")
+    code, out, _ = revoked("reader")
+    assert (code, first in out, second in out) == (2, True, True)
+    assert json.loads(revoked(first)[1]) == {"revoked": first}
+    assert json.loads(revoked("reader")[1]) == {"revoked": second}
+    assert revoked("reader")[0] == 1
+    # A key whose name is another's id does not stand in its way.
+    third = made("writer")
+    made(third)
+    assert json.loads(revoked(third)[1]) == {"revoked": third}
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_serve_says_where_in_a_line_like_the_others(
+    tmp_path: Path, spawn: Callable[..., subprocess.Popen[Any]], terminal: bool
+) -> None:
+    reads, writes = os.openpty() if terminal else os.pipe()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "service.cli", "serve", "--home", str(tmp_path / "home"), "--port", str(port)]
+    server = spawn(command, stdout=writes, stderr=writes if not terminal else subprocess.DEVNULL)
+    os.close(writes)
+    said: list[str] = []
+    with open(reads, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 (a descriptor)
+        for line in lines:
+            said.append(line)
+            if str(port) in line:
+                break
+        if terminal:
+            assert said == [f"rgrl serves http://127.0.0.1:{port} from {tmp_path / 'home'}; stop it with Ctrl-C\n"]
+        else:
+            told = [json.loads(line) for line in said][-1]
+            assert (told["event"], told["url"]) == ("serving", f"http://127.0.0.1:{port}")
+        server.terminate()
+        assert server.wait(30) in (0, -signal.SIGTERM)
 
 
 def test_serve_refuses_an_open_address_without_keys(tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]) -> None:

@@ -70,10 +70,35 @@ def test_jobs_from_submit_to_cancel(server: Server, remote: Callable[..., tuple[
 def test_server_errors_have_exit_codes(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
     assert remote("jobs", "show", "job_none")[0] == 3
     code, _, err = remote("jobs", "submit", "train", "--graph", "graph_x", "--set", "train.optimizer.lr=-1")
-    assert (code, "/train/optimizer/lr" in err) == (2, True)
+    assert (code, "error: train.optimizer.lr: " in err) == (2, True)
     assert remote("neighbors", embedding, "nobody")[0] == 3
     code, out, _ = remote("neighbors", embedding, 1, "-k", 100_000, "--json")
     assert (code, json.loads(out)["error"]["code"]) == (2, "limit_exceeded")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "once"),
+    [
+        (["neighbors", "SET", "nobody"], ["there is no node", "nobody"]),
+        (["neighbors", "SET", "1", "-k", "100000"], ["more neighbours a query", "100000"]),
+        (["neighbors", "SET", "1", "--filter", '{"must": [{"key": "age", "is_null": true}]}'], ["graph"]),
+        (["jobs", "show", "job_none"], ["there is no such job"]),
+        (["jobs", "list", "--status", "lost"], ["status", "Input should be"]),
+        (["jobs", "submit", "train", "--graph", "graph_none"], ["there is no such graph"]),
+        (["jobs", "submit", "train", "--set", "train.optimizer.lr=-1"], ["graph: Field required", "greater than 0"]),
+        (["jobs", "submit", "index", "--set", "index.links=1"], ["embedding: Field required", "greater than"]),
+        (["graphs", "show", "none"], ["there is no such graph"]),
+        (["embeddings", "show", "none"], ["there is no such embedding"]),
+        (["aliases", "delete", "none"], ["there is no such alias"]),
+    ],
+)
+def test_a_fault_is_told_once_and_in_words_of_the_command_line(
+    remote: Callable[..., tuple[int, str, str]], embedding: str, arguments: list[str], once: list[str]
+) -> None:
+    code, out, err = remote(*(embedding if argument == "SET" else argument for argument in arguments))
+    assert (code != 0, out) == (True, "")
+    assert {words: err.count(words) for words in once} == dict.fromkeys(once, 1), err
+    assert [word for word in ("GET ", "POST ", "/v1", "query/", "  /") if word in err] == [], err
 
 
 def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:

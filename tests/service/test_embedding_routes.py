@@ -164,7 +164,7 @@ def test_limits_are_named(client: TestClient, numbered: str) -> None:
         ({"ids": []}, "/queries/1/ids", "at least 1"),
         ({"id": 1, "vector": [1.0] * DIM}, "/queries/1", "exactly one"),
         ({}, "/queries/1", "exactly one"),
-        ({"id": True}, "/queries/1/id", "valid"),
+        ({"id": True}, "/queries/1/id", "a text, or a whole number"),
         ({"id": 1, "unknown": 2}, "/queries/1/unknown", "not permitted"),
     ],
 )

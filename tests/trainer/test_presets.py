@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from trainer.settings import PRESETS, TrainSettings, resolve_preset
@@ -10,3 +13,9 @@ def test_every_preset_is_whole_and_gives_way_to_the_users_own(name: str) -> None
     assert (settings.preset, settings.anchors.num_global) == (name, 77)
     assert settings.anchors.num_local == PRESETS[name]["anchors"]["num_local"]
     assert settings.encoder.layers == PRESETS[name]["encoder"]["layers"]
+
+
+def test_the_readme_lists_every_preset() -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    [listed] = re.findall(r"published settings by `--preset`: ([^;]*);", text)
+    assert [word for word in re.findall(r"[a-z]+", listed) if word in PRESETS] == list(PRESETS)

@@ -32,7 +32,9 @@ class EvaluateSettings(Settings):
     on a bundle of split-edges.
     """
 
-    task: Literal["nodes", "links"] = "nodes"
+    task: Literal["nodes", "links"] = Field(
+        "nodes", description="`nodes`: tell classes of nodes. `links`: tell held-out edges from unconnected pairs."
+    )
     protocol: Literal["auto", "random", "fixed"] = Field(
         "auto",
         description=(
@@ -46,8 +48,10 @@ class EvaluateSettings(Settings):
     links: LinkSettings = LinkSettings()
     steps: int = Field(100, ge=1, description="Of Adam, by which task `nodes` trains its classifiers.")
     lr: float = Field(0.01, gt=0, description="Adam's.")
-    seed: int = Field(0, ge=0, lt=2**31)
-    baselines: bool = True
+    seed: int = Field(
+        0, ge=0, lt=2**31, description="Of random splits and of the first weights of classifiers (task `nodes`)."
+    )
+    baselines: bool = Field(True, description="Measure beside the embeddings what costs no training.")
     snapshots: bool = Field(True, description="Measure the run's snapshots too, and report the best-validation epoch.")
 
     @model_validator(mode="after")

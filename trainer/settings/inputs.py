@@ -40,7 +40,9 @@ class EncoderSettings(Settings):
             "(for many graphs)."
         ),
     )
-    layers: list[Annotated[int, Field(ge=1, le=65_536)]] = Field([256, 128], min_length=1, max_length=8)
+    layers: list[Annotated[int, Field(ge=1, le=65_536)]] = Field(
+        [256, 128], min_length=1, max_length=8, description="Width of each layer; the last is the embedding's."
+    )
     self_loop_weight: float = Field(
         1.0,
         ge=1e-6,
@@ -89,10 +91,14 @@ class EncoderSettings(Settings):
 class AugmentSettings(Settings):
     """The two views: feature columns and edges dropped (METHOD step 1), and edges slowed down (Half-Hop)."""
 
-    drop_feature_1: float = Field(0.2, ge=0, lt=1)
-    drop_feature_2: float = Field(0.3, ge=0, lt=1)
-    drop_edge_1: float = Field(0.3, ge=0, lt=1)
-    drop_edge_2: float = Field(0.3, ge=0, lt=1)
+    drop_feature_1: float = Field(
+        0.2, ge=0, lt=1, description="Probability that view 1 of a step lacks a feature column, in all nodes."
+    )
+    drop_feature_2: float = Field(
+        0.3, ge=0, lt=1, description="Probability that view 2 of a step lacks a feature column, in all nodes."
+    )
+    drop_edge_1: float = Field(0.3, ge=0, lt=1, description="Probability that view 1 of a step lacks an edge.")
+    drop_edge_2: float = Field(0.3, ge=0, lt=1, description="Probability that view 2 of a step lacks an edge.")
     scheme: Literal["auto", "uniform", "adaptive"] = Field(
         "auto",
         description=(

@@ -92,7 +92,9 @@ class BatchSettings(Settings):
 class StopSettings(Settings):
     """Whether a run may end before its last epoch: once its loss, averaged over windows of epochs, stays flat."""
 
-    rule: Literal["none", "plateau"] = "none"
+    rule: Literal["none", "plateau"] = Field(
+        "none", description="`plateau`: end once the loss stays flat. `none`: go on to the last epoch."
+    )
     window: int = Field(20, ge=1, description="Epochs that a loss is averaged over.")
     tolerance: float = Field(
         0.02,
@@ -115,9 +117,11 @@ class RunSettings(Settings):
     max_steps: int | None = Field(
         None, ge=1, description="Steps of the optimizer after which the run ends, where that is before its last epoch."
     )
-    seed: int = Field(0, ge=0, lt=2**31)
+    seed: int = Field(
+        0, ge=0, lt=2**31, description="Of all that a run draws: parameters, batches, neighbours, views, anchors."
+    )
     num_workers: int = Field(0, ge=0, le=4096, description="0: in this process. 1 or more: Ray Train workers.")
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto`: a GPU where there is one.")
     precision: Literal["float32", "bfloat16"] = Field(
         "float32",
         description=(

@@ -21,8 +21,12 @@ DEFAULT_STEPS = 400
 class AnchorSettings(Settings):
     """G global anchors a step, drawn without replacement by degree weight, and K local ones a query, by PPR."""
 
-    num_global: int = Field(512, ge=1)
-    num_local: int = Field(4, ge=1)
+    num_global: int = Field(
+        512, ge=1, description="G, nodes that all queries of a step are compared with; at most every node."
+    )
+    num_local: int = Field(
+        4, ge=1, description="K, nodes of its own PPR row that a query is compared with; at most ppr.top_k."
+    )
     weights: DegreeWeightSettings = DegreeWeightSettings()
     bank: Literal["none", "disk", "device"] = Field(
         "none",
@@ -41,11 +45,15 @@ class LossSettings(Settings):
     The first six are read by rgrl.
     """
 
-    tau_online: float = Field(0.1, gt=0)
-    tau_target_global: float = Field(0.01, gt=0)
-    tau_target_local: float = Field(1.0, gt=0)
-    global_weight: float = Field(1.0, ge=0)
-    local_weight: float = Field(1.0, ge=0)
+    tau_online: float = Field(0.1, gt=0, description="Temperature of the online network's similarities to anchors.")
+    tau_target_global: float = Field(
+        0.01, gt=0, description="Temperature of the target network's similarities to global anchors."
+    )
+    tau_target_local: float = Field(
+        1.0, gt=0, description="Temperature of the target network's similarities to local anchors."
+    )
+    global_weight: float = Field(1.0, ge=0, description="Weight of the loss over global anchors.")
+    local_weight: float = Field(1.0, ge=0, description="λ, weight of the loss over local anchors.")
     divergence: Literal["teacher_student", "student_teacher"] = Field(
         "teacher_student", description="KL(target‖online), as the authors' code, or KL(online‖target), as Eqn. 3."
     )
@@ -61,7 +69,7 @@ class OptimizerSettings(Settings):
         "constant", description="The learning rate after the warm-up. `cosine`: down to 0 at the last epoch."
     )
     warmup_epochs: int = Field(0, ge=0, description="Epochs in which the learning rate grows linearly up to lr.")
-    weight_decay: float = Field(1e-5, ge=0)
+    weight_decay: float = Field(1e-5, ge=0, description="AdamW's, of all parameters of the online network.")
     ema_decay: float = Field(0.99, ge=0, lt=1, description="γ in target ← γ target + (1−γ) online.")
     ema_schedule: Literal["constant", "cosine"] = Field(
         "constant", description="`cosine`: γ grows from ema_decay to 1 at the last epoch, as BGRL's does."
@@ -84,7 +92,7 @@ class OptimizerSettings(Settings):
 class TrainSettings(Settings):
     """One training run. ``preset`` records where the values came from; see ``resolve_preset``."""
 
-    preset: str | None = None
+    preset: str | None = Field(None, description="Published settings, under those that are given besides.")
     objective: Literal["rgrl", "bgrl", "grace", "gca", "cca_ssg", "dgi"] = Field(
         "rgrl", description="What the networks are trained towards: RGRL, or one of the methods it is compared with."
     )

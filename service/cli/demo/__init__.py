@@ -26,7 +26,7 @@ from preprocessing.errors import Interrupted, RgrlError
 from service.cli.demo.graph import write_digits
 from service.cli.demo.report import figures, print_report
 from service.cli.graph_sources import graph_request
-from service.cli.output import print_json
+from service.cli.output import log_before, print_json
 from service.client import Client, Embedding, Job
 
 __all__ = ["run"]
@@ -185,9 +185,10 @@ def _settings_for(name: str, nodes: int) -> dict[str, Any]:
 def _failure(client: Client, job: Job) -> RgrlError:
     told = job.error or {"message": f"the job is {job.status}"}
     parts = {part: told.get(part) for part in ("given", "expected", "remedy", "where")}
-    if told.get("code") == "internal":
-        print("\n".join(client.logs(job.id, 30)), file=sys.stderr)
-    return RgrlError(told["message"], **parts)
+    error = RgrlError(told["message"], **parts)
+    if told.get("code") == "internal" and (log := log_before(error, "\n".join(client.logs(job.id, 30)))):
+        print(log, file=sys.stderr)
+    return error
 
 
 def _until_interrupt(process: subprocess.Popen[bytes]) -> None:
