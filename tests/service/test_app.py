@@ -14,7 +14,7 @@ import pytest
 import structlog
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from service_harness import running_app, settings_in, wait_for
+from service_harness import READY, running_app, settings_in, wait_for
 
 from preprocessing.errors import InputError, RgrlError, UsageError
 from service.api.app import create_app
@@ -195,7 +195,7 @@ def test_one_log_line_a_request(client: TestClient) -> None:
 
 def test_probes_and_info(client: TestClient) -> None:
     assert client.get("/livez").json() == {"status": "ok"}
-    assert client.get("/readyz").json() == {"status": "ok", "store": True, "scheduler": True, "cluster": None}
+    assert client.get("/readyz").json() == READY
     info = client.get("/v1/info").json()
     assert info["limits"]["max_body_bytes"] == 2000
     assert info["machine"]["cores"] >= 1
@@ -206,7 +206,11 @@ def test_probes_and_info(client: TestClient) -> None:
 def test_without_its_scheduler_a_server_is_degraded_not_down(tmp_path: Path) -> None:
     app = create_app(settings_in(tmp_path))
     client = TestClient(app)
-    assert client.get("/readyz").json() == {"status": "degraded", "store": True, "scheduler": False, "cluster": None}
+    assert client.get("/readyz").json() == READY | {
+        "status": "degraded",
+        "scheduler": False,
+        "causes": ["scheduler: it does not run"],
+    }
     assert client.get("/readyz").status_code == 200
     app.state.store.close()
 
