@@ -26,7 +26,7 @@ from preprocessing.stage import Emitter
 from service.identifiers import new_id
 from service.jobs.processes import job_processes
 from service.search.embedding_set import EMBEDDING_SET
-from service.search.index_settings import IndexKind, IndexSettings
+from service.search.index_settings import IndexKind, IndexSettings, ProjectionSettings
 from service.search.indexing import build_index
 from service.settings import ServiceSettings
 from service.store import Store
@@ -57,7 +57,9 @@ def make_set(folder: Path, store: Store, ref: str, nodes: int, kind: IndexKind) 
         ids.save(making.path)
         bundle = {"path": "", "content_hash": manifest["content_hash"]}
         making.publish({"counts": {"nodes": nodes, "dim": DIM}, "bundle": bundle})
-    build_index(folder / "set", IndexSettings(kind=kind), Emitter("index"))
+    # Without the map, which nobody asks for here and whose kernels take most of a minute to compile.
+    unmapped = IndexSettings(kind=kind, projection=ProjectionSettings(method="none"))
+    build_index(folder / "set", unmapped, Emitter("index"))
     graph = store.add_graph(
         name=ref,
         source=None,

@@ -1,6 +1,7 @@
 """An hour's worth of mixed requests, 30 a second, as fast as they are answered: memory and descriptors stay flat.
 
-``python benchmarks/mixed_load.py [--requests 108000] [--quick]``; exit code 1 where memory or descriptors grow. Single
+``python benchmarks/mixed_load.py [--requests 108000] [--quick]``; exit code 1 where memory or descriptors grow. The
+requests that count begin once memory is flat, at the latest after ``WARM_REQUESTS``: a leak never is. Single
 lookups, batches in JSON and Arrow, neighbours, scores, lists of jobs and switches of an alias come from processes of
 their own (load.py); exports, event streams and jobs, sent, followed to their end and deleted, from threads beside them.
 """
@@ -32,7 +33,9 @@ from service.store import Store
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = {"Content-Type": "application/json"}
-WARM_SHARE = 0.3
+WARM_REQUESTS = 20_000
+FLAT_REQUESTS, FLAT_MIB = 5_000, 0.5
+"""Memory is flat where the line fitted to the last so many requests rises less."""
 LIMIT_MIB, LIMIT_DESCRIPTORS = 8.0, 8
 """How much the fitted line may rise from the end of the warm-up to the end."""
 NODES = 20_000
@@ -47,10 +50,6 @@ def mixed(truth: Truth, sets: list[str], seed: int) -> list[bytes]:
 
     def one() -> bytes:
         ids = rng.sample(truth.ids, 50)
-        sink, batch = pa.BufferOutputStream(), pa.record_batch({"id": pa.array([int(node) for node in ids])})
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        column = sink.getvalue().to_pybytes()
         pick = rng.random()
         if pick < 0.55:
             return request("GET", f"/v1/embeddings/{truth.ref}/vectors/{ids[0]}")
@@ -59,7 +58,8 @@ def mixed(truth: Truth, sets: list[str], seed: int) -> list[bytes]:
         if pick < 0.70:
             return post(f"{truth.ref}/lookup", {"ids": ids, "encoding": "base64"})
         if pick < 0.75:
-            return request("POST", "/v1/embeddings/spare/lookup", column, {"Content-Type": ARROW, "Accept": "*/*"})
+            headers = {"Content-Type": ARROW, "Accept": "*/*"}
+            return request("POST", "/v1/embeddings/spare/lookup", arrow_column(ids), headers)
         if pick < 0.90:
             exclude = {"connected": rng.random() < 0.5}
             asked = {"queries": [{"id": node} for node in ids[: rng.choice([1, 8])]], "exclude": exclude}
@@ -71,6 +71,15 @@ def mixed(truth: Truth, sets: list[str], seed: int) -> list[bytes]:
         return request("PUT", "/v1/aliases/spare", json.dumps({"embedding": rng.choice(sets)}).encode(), JSON)
 
     return [one() for _ in range(2000)]
+
+
+def arrow_column(ids: list[str]) -> bytes:
+    """The ids as an Arrow stream."""
+    sink, batch = pa.BufferOutputStream(), pa.record_batch({"id": pa.array([int(node) for node in ids])})
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    column: bytes = sink.getvalue().to_pybytes()
+    return column
 
 
 class Slow:
@@ -126,10 +135,10 @@ class Slow:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=30 * 3600)
-    parser.add_argument("--quick", action="store_true", help="6,000 requests: within a minute")
+    parser.add_argument("--quick", action="store_true", help="12,000 requests: within two minutes")
     parser.add_argument("--connections", type=int, default=8)
     given = parser.parse_args()
-    wanted = 6_000 if given.quick else given.requests
+    wanted = 12_000 if given.quick else given.requests
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         settings = ServiceSettings(home=scratch / "home", poll_s=0.1, max_running=2)
@@ -143,45 +152,69 @@ def main() -> int:
         server.start()
         try:
             with Slow(server, "live", graph) as slow:
-                samples = run(server, slow, truth, sets, wanted, given.connections, 1.0 if given.quick else 4.0)
+                bouts = Bouts(server, slow, truth, sets, given.connections, 1.0 if given.quick else 4.0)
+                bouts.run(WARM_REQUESTS, until_flat=True)
+                samples = bouts.run(wanted)
         finally:
             server.stop()
     return report(samples, slow, given.connections)
 
 
-def run(
-    server: Server, slow: Slow, truth: Truth, sets: list[str], wanted: int, connections: int, seconds: float
-) -> np.ndarray:
-    """Requests so far, resident MiB and descriptors after every bout of load, [n, 3]."""
-    assert server.process is not None
-    process, done, samples = psutil.Process(server.process.pid), 0, []
-    while done + slow.requests < wanted and not slow.failed:
-        done += load(server.port, mixed(truth, sets, len(samples)), connections, seconds, 0.0)["answers"]
-        samples.append((done + slow.requests, process.memory_info().rss / 2**20, process.num_fds()))
-        if len(samples) % 5 == 0:
-            print("{:8,d} requests  {:7.1f} MiB  {:4d} descriptors".format(*samples[-1]), flush=True)
-    if slow.failed:
-        raise SystemExit(f"a request failed: {slow.failed}")
-    return np.array(samples, dtype=float)
+class Bouts:
+    """Load in bouts of some seconds, and after each a sample: requests so far, resident MiB, descriptors."""
+
+    def __init__(
+        self, server: Server, slow: Slow, truth: Truth, sets: list[str], connections: int, seconds: float
+    ) -> None:
+        assert server.process is not None
+        self._process, self._port = psutil.Process(server.process.pid), server.port
+        self._slow, self._truth, self._sets = slow, truth, sets
+        self._connections, self._seconds = connections, seconds
+        self._answers, self._seed = 0, 0
+
+    def run(self, wanted: int, *, until_flat: bool = False) -> np.ndarray:
+        """So many requests, with ``until_flat`` fewer where memory is flat before; the samples [n, 3]."""
+        samples: list[tuple[int, float, int]] = []
+        began = self._requests
+        while self._requests - began < wanted and not (until_flat and flat(np.array(samples))):
+            requests, self._seed = mixed(self._truth, self._sets, self._seed), self._seed + 1
+            self._answers += load(self._port, requests, self._connections, self._seconds, 0.0)["answers"]
+            if self._slow.failed:
+                raise SystemExit(f"a request failed: {self._slow.failed}")
+            samples.append((self._requests, self._process.memory_info().rss / 2**20, self._process.num_fds()))
+            if self._seed % 5 == 0:
+                print("{:8,d} requests  {:7.1f} MiB  {:4d} descriptors".format(*samples[-1]), flush=True)
+        return np.array(samples, dtype=float)
+
+    @property
+    def _requests(self) -> int:
+        return self._answers + self._slow.requests
+
+
+def flat(samples: np.ndarray) -> bool:
+    """Whether memory rose by less than ``FLAT_MIB`` over the last ``FLAT_REQUESTS``."""
+    if not len(samples) or samples[-1, 0] - samples[0, 0] < FLAT_REQUESTS:
+        return False
+    last = samples[samples[:, 0] >= samples[-1, 0] - FLAT_REQUESTS]
+    return len(last) > 2 and bool(np.polyfit(last[:, 0], last[:, 1], 1)[0] * FLAT_REQUESTS < FLAT_MIB)
 
 
 def report(samples: np.ndarray, slow: Slow, connections: int) -> int:
-    """Print the line fitted after the warm-up, and the line of JSON; the exit code."""
-    warm = samples[samples[:, 0] >= WARM_SHARE * samples[-1, 0]]
-    span = warm[-1, 0] - warm[0, 0]
-    (memory, held), _ = np.polyfit(warm[:, 0], warm[:, 1:], 1)
+    """Print the line fitted to the samples after the warm-up, and the line of JSON; the exit code."""
+    span = samples[-1, 0] - samples[0, 0]
+    (memory, held), _ = np.polyfit(samples[:, 0], samples[:, 1:], 1)
     print(
         f"after the warm-up, over {span:,.0f} requests: {memory * span:+.2f} MiB ({memory * 1e5:+.2f} per 100,000), "
-        f"{held * span:+.1f} descriptors; {warm[-1, 1]:.1f} MiB at the end; {slow.requests:,} exports, event streams "
-        "and requests of jobs"
+        f"{held * span:+.1f} descriptors; {samples[-1, 1]:.1f} MiB at the end; {slow.requests:,} exports, event "
+        "streams and requests of jobs"
     )
     result = {
         "claim": "resident memory gained under an hour's mixed load, after its first part",
         "ours": round(memory * span, 2),
-        "peer": round(float(warm[0, 1]), 1),
-        "ratio": round(float(memory * span / warm[0, 1]), 4),
+        "peer": round(float(samples[0, 1]), 1),
+        "ratio": round(float(memory * span / samples[0, 1]), 4),
         "unit": "MiB",
-        "settings": {"requests": int(samples[-1, 0]), "connections": connections, "descriptors": round(held * span, 1)},
+        "settings": {"requests": int(span), "connections": connections, "descriptors": round(held * span, 1)},
         "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
         "date": datetime.now(UTC).date().isoformat(),
     }

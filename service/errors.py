@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
 from preprocessing.errors import ArtifactError, InputError, ResourceError, RgrlError, UsageError
+from service.causes import cause_of
 
 __all__ = [
     "BODY_TOO_LARGE",
@@ -308,8 +309,9 @@ async def _answer_database(request: Request, error: Exception) -> Response:
     assert isinstance(error, OperationalError)
     # SQLAlchemy's own words hold the statement with its values.
     log.error("the job store does not answer", cause=str(error.orig))
+    cause = cause_of(error)
     return problem_response(
-        503, "unavailable", "the job store does not answer", request_id=_request_id(request), retryable=True
+        503, "unavailable", cause.problem, remedy=cause.remedy, request_id=_request_id(request), retryable=True
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import time
@@ -20,13 +21,16 @@ from service.store.keys import hash_token
 __all__ = ["ADMIN", "READ", "WRITE", "KeyRing", "check_exposure", "open_without_keys"]
 
 REFRESH_S = 1.0
+UNKNOWN_EVERY_S = 0.1
+"""How often the keys are read again for the sake of those nobody knows: many wrong ones are no load on the store."""
 _RANK: dict[Scope, int] = {"read": 0, "write": 1, "admin": 2}
 
 _bearer = HTTPBearer(auto_error=False, description="An API key. Not needed while the server has none (loopback only).")
 
 
 class KeyRing:
-    """The live keys, read again from the store once a second, so that a revoked key ends within one.
+    """The live keys, read again from the store once a second, so that a revoked key ends within one; at once after a
+    change in this process, and for a key that is not among them, which another may have made since.
 
     Without any, ``open_without_keys`` decides: revoking the last key of an exposed server shuts it.
     """
@@ -35,12 +39,15 @@ class KeyRing:
         self._store = store
         self._open_without_keys = open_without_keys
         self._keys: list[ApiKey] = []
-        self._read_at = float("-inf")
+        self._generation = -1
+        self._read_at = self._unknown_at = float("-inf")
+        self._reading: asyncio.Task[None] | None = None
 
     @property
     def fresh(self) -> bool:
         """Whether the keys at hand were read lately enough to decide by."""
-        return time.monotonic() - self._read_at <= REFRESH_S
+        unchanged = self._generation == self._store.keys_generation
+        return unchanged and time.monotonic() - self._read_at <= REFRESH_S
 
     @property
     def needed(self) -> bool:
@@ -56,19 +63,38 @@ class KeyRing:
 
     async def find(self, token: str | None) -> ApiKey | None:
         """The key of ``token``; None when no key is needed; ``UnauthorizedError`` otherwise."""
-        if not self.fresh:
-            self._keys = await run_in_threadpool(self._store.list_keys, live=True)
-            self._read_at = time.monotonic()
-        if not self.needed:
-            return None
-        key = self.match(token or "")
-        if key is None:
-            raise UnauthorizedError(
-                "this server needs a live API key",
-                expected="a key of its operator's (rgrl keys create)",
-                remedy="send it as the header Authorization: Bearer KEY; commands take it from --key or RGRL_KEY",
-            )
-        return key
+        asked_at = time.monotonic()
+        while True:
+            if not self.fresh:
+                await self._read()
+            if not self.needed:
+                return None
+            key = self.match(token or "")
+            if key is not None:
+                return key
+            if not token or self._read_at >= asked_at:
+                raise UnauthorizedError(
+                    "this server needs a live API key",
+                    expected="a key of its operator's (rgrl keys create)",
+                    remedy="send it as the header Authorization: Bearer KEY; commands take it from --key or RGRL_KEY",
+                )
+            now = time.monotonic()
+            if now < self._unknown_at + UNKNOWN_EVERY_S:
+                await asyncio.sleep(self._unknown_at + UNKNOWN_EVERY_S - now)
+            else:
+                self._unknown_at = now
+                await self._read()
+
+    async def _read(self) -> None:
+        """Those who need the keys at one time share a reading."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read_now())
+        await asyncio.shield(self._reading)
+
+    async def _read_now(self) -> None:
+        began, generation = time.monotonic(), self._store.keys_generation
+        keys = await run_in_threadpool(self._store.list_keys, live=True)
+        self._keys, self._read_at, self._generation = keys, began, generation
 
 
 class _Needs:

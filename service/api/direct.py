@@ -109,8 +109,10 @@ class DirectAnswers:
         try:
             if isinstance(asked, LookupIn):
                 lookup = partial(self._serving.lookup, held, asked, accept)
-                few = FEW_IDS_ARROW if ARROW_STREAM in accept else FEW_IDS
-                return await self._made(lookup, lookup if len(asked.asked) <= few else None), receive
+                count, few = len(asked.asked), FEW_IDS_ARROW if ARROW_STREAM in accept else FEW_IDS
+                # One vector waits for the disk no longer here than by its own path.
+                made = lookup() if count == 1 else await self._made(lookup, lookup if count <= few else None)
+                return made, receive
             search = partial(self._serving.neighbors, held, asked, accept)
             at_once = partial(search, wait=False) if alone and is_quick(asked, held[1]) else None
             return await self._made(search, at_once), receive

@@ -50,7 +50,7 @@ class Serving:
         identity, embeddings = held
         if not arrow:
             vectors, found = self._look_up(embeddings, asked)
-            names = _names(asked).to_pylist()
+            names = _names(asked).to_pylist() if isinstance(asked, pa.Array) else list(map(str, asked))
             answer = lookup_json(identity, names, vectors, found, as_base64=body.encoding == "base64")
             return Response(answer, media_type="application/json")
         stream = lookup_arrow(identity, embeddings.dim, self._parts(embeddings, asked))

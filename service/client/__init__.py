@@ -309,7 +309,8 @@ class Client:
         )
         table = pa.ipc.open_stream(response.content).read_all().combine_chunks()
         facts = table.schema.metadata
-        return Projection(facts[b"embedding"].decode(), facts[b"method"].decode(), int(facts[b"nodes"]), table)
+        missing = facts[b"graph_missing"].decode() if b"graph_missing" in facts else None
+        return Projection(facts[b"embedding"].decode(), facts[b"method"].decode(), int(facts[b"nodes"]), table, missing)
 
     def export(self, ref: str, *, shard: str = "0/1", cursor: str | None = None) -> Iterator[pa.RecordBatch]:
         """Every row of an embedding set, or of shard ``i/n``, as Arrow batches of ``id`` and ``vector``.

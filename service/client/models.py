@@ -189,13 +189,15 @@ class Embedded:
 class Projection(Frames):
     """The map of the set that answered, which has ``nodes`` nodes: a row a point.
 
-    ``table`` has ``id``, ``x``, ``y``, and what the graph knows of ``label``, ``degree`` and ``color``.
+    ``table`` has ``id``, ``x``, ``y``, and what the graph knows of ``label``, ``degree`` and ``color``; where the graph
+    could not be read, ``graph_missing`` says why.
     """
 
     embedding: str
     method: str
     nodes: int
     table: Any
+    graph_missing: str | None = None
 
     def to_arrow(self) -> Any:
         """The table."""

@@ -30,8 +30,8 @@ _MAPPED = (
 
 
 def node_view(path: Path, node: str, verified: VerifiedFiles) -> NodeAnswer:
-    """Degree, an even sample of neighbours, and the PPR row of ``node``; ``NotFoundError`` for an unknown id,
-    ``ArtifactError`` for a damaged bundle.
+    """Degree, an even sample of neighbours, and the PPR row of ``node``, or why there is none; ``NotFoundError`` for an
+    unknown id, ``ArtifactError`` for a damaged bundle.
     """
     bundle = _open(path, stamps(f"{path}/{name}" for name in (MANIFEST, *_MAPPED)))
     verified.check(path, served(bundle.manifest["files"]))
@@ -41,11 +41,13 @@ def node_view(path: Path, node: str, verified: VerifiedFiles) -> NodeAnswer:
     start, end = (int(bound) for bound in bundle.topology.indptr[row : row + 2])
     places = np.unique(np.linspace(start, end - 1, min(SAMPLE, end - start)).astype(np.int64))
     around = bundle.symmetric.indptr
+    ppr = _ppr_row(bundle, row)
     return NodeAnswer(
         id=bundle.ids.external([row])[0],
         degree=int(around[row + 1] - around[row]),
         neighbors=NeighborsAnswer(total=end - start, sample=bundle.ids.external(bundle.topology.indices[places])),
-        ppr=_ppr_row(bundle, row),
+        ppr=None if isinstance(ppr, str) else ppr,
+        ppr_missing=ppr if isinstance(ppr, str) else None,
     )
 
 
@@ -55,18 +57,23 @@ def _open(path: Path, _stamps: tuple[int, ...]) -> Bundle:
     return Bundle(path)
 
 
-def _ppr_row(bundle: Bundle, row: int) -> PprAnswer | None:
+def _ppr_row(bundle: Bundle, row: int) -> PprAnswer | str:
+    """The node's PPR row, or why there is none."""
     directory = bundle.path / "ppr"
+    if not directory.exists():
+        return "the graph has no PPR rows: preprocess it"
     try:
         read_manifest(directory, PPR)
-    except ArtifactError:
-        return None
-    try:
-        return _read_row(bundle, directory, row)
-    except (OSError, KeyError, pa.ArrowException) as error:
-        raise ArtifactError(
-            f"the graph's PPR rows cannot be read ({error})", remedy="preprocess again", where=str(directory)
-        ) from error
+        found = _read_row(bundle, directory, row)
+    except ArtifactError as error:
+        why = error.problem
+    except (OSError, LookupError, TypeError, ValueError, pa.ArrowException) as error:
+        why = type(error).__name__
+    else:
+        if found is not None:
+            return found
+        why = "there are fewer than nodes"
+    return f"the graph's PPR rows cannot be read ({why}): preprocess it again"
 
 
 def _read_row(bundle: Bundle, directory: Path, row: int) -> PprAnswer | None:

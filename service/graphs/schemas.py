@@ -86,12 +86,16 @@ class NeighborsAnswer(Answer):
 
 
 class NodeAnswer(Answer):
-    """A node as the bundle knows it; ``ppr`` is null before preprocessing."""
+    """A node as the bundle knows it; ``ppr`` is null before preprocessing, and where its rows cannot be read.
+
+    ``ppr_missing`` says why it is null.
+    """
 
     id: str
     degree: int
     neighbors: NeighborsAnswer
     ppr: PprAnswer | None
+    ppr_missing: str | None
 
 
 def registration(request: GraphRequest, roots: Sequence[Path], uris: Sequence[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import IO
 import structlog
 
 from preprocessing.errors import UsageError
+from service.causes import cause_of
 from service.errors import ConflictError, NotFoundError, UnavailableError
 from service.jobs.choice import choose, given
 from service.jobs.executor import Executor
@@ -49,12 +50,19 @@ class Scheduler:
         self._wake = threading.Event()
         self._stopping = False
         self._looked_at = float("-inf")
+        self._failure: str | None = None
 
     @property
-    def healthy(self) -> bool:
-        """Whether the thread lives and has completed a round lately."""
-        lively = self._thread is not None and self._thread.is_alive()
-        return lively and time.monotonic() - self._looked_at < SILENCE_S
+    def trouble(self) -> str | None:
+        """Why jobs are not looked after now: its last round failed, or took too long, or there is none."""
+        failure = self._failure
+        if self._thread is None or not self._thread.is_alive():
+            return "it does not run"
+        if failure is not None:
+            return f"its last round failed: {failure}"
+        if time.monotonic() - self._looked_at >= SILENCE_S:
+            return f"it has completed no round for {SILENCE_S:.0f} seconds"
+        return None
 
     @property
     def cluster(self) -> bool | None:
@@ -126,8 +134,10 @@ class Scheduler:
                 self._check_claim()
                 self._look()
                 self._looked_at = time.monotonic()
-            except Exception:
+                self._failure = None
+            except Exception as error:
                 # A locked database or a full disk passes; the rows still say what is to do.
+                self._failure = cause_of(error).problem
                 self._metrics.scheduler_errors.inc()
                 log.exception("a round of the scheduler failed")
             self._wake.wait(self._settings.poll_s)

@@ -27,13 +27,14 @@ _DRAW = "run an index job on this set, or rgrl index, with projection.method oth
 @dataclass(frozen=True)
 class Projection:
     """``table``: ``id``, ``x``, ``y``, then, of a graph that is there, ``label`` if it has one a node, ``degree``, and
-    the attribute asked for as ``color``, of type ``color_type``.
+    the attribute asked for as ``color``, of type ``color_type``. ``graph_missing``: why the graph is not there.
     """
 
     method: str
     nodes: int
     table: pa.Table
     color_type: ColorType | None
+    graph_missing: str | None
 
 
 def read_projection(embeddings: EmbeddingSet, color: str | None = None) -> Projection:
@@ -57,22 +58,18 @@ def read_projection(embeddings: EmbeddingSet, color: str | None = None) -> Proje
         "x": pa.array(points[:, 0]),
         "y": pa.array(points[:, 1]),
     }
-    graph = _graph(embeddings, needed=color is not None)
-    color_type = None
-    if graph is not None:
+    color_type, graph_missing = None, None
+    try:
+        graph = embeddings.graph()
+    except ArtifactError as error:
+        if color is not None:
+            raise
+        graph_missing = error.problem
+    else:
         columns |= _of_the_graph(graph, rows)
         if color is not None:
             columns["color"], color_type = _attribute(graph, color, rows)
-    return Projection(manifest["method"], embeddings.nodes, pa.table(columns), color_type)
-
-
-def _graph(embeddings: EmbeddingSet, *, needed: bool) -> Bundle | None:
-    try:
-        return embeddings.graph()
-    except ArtifactError:
-        if needed:
-            raise
-        return None
+    return Projection(manifest["method"], embeddings.nodes, pa.table(columns), color_type, graph_missing)
 
 
 def _of_the_graph(graph: Bundle, rows: Int64Array) -> dict[str, pa.Array]:

@@ -21,7 +21,8 @@ class ColorOut(Answer):
 class ProjectionOut(Answer):
     """Lists of one length, an entry a point; ``nodes`` is how many the set has.
 
-    ``label`` is null for a graph without one label a node, and like ``degree`` where the graph is gone or has changed.
+    ``label`` is null for a graph without one label a node, and like ``degree`` where the graph is gone or has changed:
+    ``graph_missing`` says so.
     """
 
     embedding: str
@@ -33,3 +34,4 @@ class ProjectionOut(Answer):
     label: list[str | None] | None
     degree: list[int] | None
     color: ColorOut | None
+    graph_missing: str | None

@@ -32,6 +32,9 @@ __all__ = [
     "VectorOut",
 ]
 
+# Looked up sooner one by one than an Arrow column is made of them.
+_FEW_IDS = 32
+
 
 class EmbeddingIn(Request):
     """An embedding set made on the command line, which stays where it is."""
@@ -81,8 +84,10 @@ class LookupIn(Request):
 
     @property
     def asked(self) -> Sequence[NodeId] | pa.Array:
-        """The ids as an Arrow column; as a list where they are of two kinds, or none that Arrow holds."""
+        """The ids as an Arrow column; as a list where they are few, of two kinds, or of none that Arrow holds."""
         if self._column is None:
+            if len(self.ids) <= _FEW_IDS:
+                return self.ids
             try:
                 self._column = pa.array(self.ids)
             except (pa.ArrowException, OverflowError, UnicodeError):

@@ -21,14 +21,16 @@ from service.store.claim import Claim, new_claim
 __all__ = ["Database"]
 
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
-# What a reference to an embedding set is resolved by: a change of any of these is a new generation.
-SERVED = frozenset({"embeddings", "aliases", "graphs"})
+# What a reference to an embedding set is resolved by, and whom requests are let in by: a change of any of these tables
+# is a new generation.
+_SERVED, _KEYS = "served", "keys"
+_GENERATIONS = {"embeddings": _SERVED, "aliases": _SERVED, "graphs": _SERVED, "api_keys": _KEYS}
 
 
 class _Transaction(threading.local):
-    """Whether the write that this thread is in has changed what is served."""
+    """Of what the write that this thread is in makes a new generation."""
 
-    changed = False
+    changed: frozenset[str] = frozenset()
 
 
 class Database:
@@ -40,7 +42,7 @@ class Database:
         """``UsageError`` for a URL that names no usable database, or one written by a later version."""
         parsed = read_url(url)
         self._engine = open_engine(parsed)
-        self._generation = 0
+        self._generations = {_SERVED: 0, _KEYS: 0}
         self._counting = threading.Lock()
         self._transaction = _Transaction()
         event.listen(self._engine, "after_execute", self._note_change)
@@ -61,15 +63,15 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """One transaction, committed whole or not at all."""
-        self._transaction.changed = False
+        self._transaction.changed = frozenset()
         try:
             with self._writer.begin() as connection:
                 yield connection
         finally:
             # After the commit, and where it failed too: unconfirmed is not undone.
-            if self._transaction.changed:
+            for what in self._transaction.changed:
                 with self._counting:
-                    self._generation += 1
+                    self._generations[what] += 1
 
     @property
     def generation(self) -> int:
@@ -78,11 +80,18 @@ class Database:
         What was read after asking for it holds as long as it stays the same: one server owns a home, so no other
         process writes these rows.
         """
-        return self._generation
+        return self._generations[_SERVED]
+
+    @property
+    def keys_generation(self) -> int:
+        """Grows after every commit of this process that touched API keys; commands write these rows, too."""
+        return self._generations[_KEYS]
 
     def _note_change(self, _connection: Connection, statement: Any, *_: Any) -> None:
-        if isinstance(statement, UpdateBase) and getattr(statement.table, "name", None) in SERVED:
-            self._transaction.changed = True
+        if isinstance(statement, UpdateBase):
+            what = _GENERATIONS.get(getattr(statement.table, "name", ""))
+            if what is not None:
+                self._transaction.changed |= {what}
 
     def close(self) -> None:
         """Close every connection."""

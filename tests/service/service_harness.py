@@ -37,6 +37,8 @@ structlog.configure(
     wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
 )
 
+READY = {"status": "ok", "store": True, "scheduler": True, "cluster": None, "causes": []}
+"""What the probe says while all is well."""
 FAKE_STAGE = Path(__file__).with_name("service_fake_stage.py")
 
 

@@ -14,7 +14,7 @@ from embedding_fixtures import add_set, settings, write_bundle, write_set
 from fastapi.testclient import TestClient
 
 from preprocessing.stage import Emitter
-from service.api import direct
+from service.api import auth, direct
 from service.api.app import create_app
 from service.search.index_settings import IndexSettings
 from service.search.indexing import build_index
@@ -35,6 +35,8 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClie
     # A busy machine is no slow disk.
     with pytest.MonkeyPatch.context() as patient, TestClient(app) as client:
         patient.setattr(direct, "SLOW_S", 60.0)
+        # While the keys are read again a request goes by the route.
+        patient.setattr(auth, "REFRESH_S", 60.0)
         ref = add_set(app.state.store, path, folder / "graph")
         for _ in range(2):  # the first opens the set and its index by the route
             assert client.post(f"/v1/embeddings/{ref}/neighbors", json=ONE_QUERY).status_code == 200
@@ -91,6 +93,41 @@ def test_vectors_in_arrow_are_quick(serving: tuple[TestClient, str], threads: li
     answer = client.post(f"/v1/embeddings/{ref}/lookup", json={"ids": [1] * ids}, headers=arrow)
     assert pa.ipc.open_stream(answer.content).read_all().num_rows == ids
     assert (threads == []) == quick
+
+
+@pytest.mark.parametrize("encoding", ["json", "base64"])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [3, 0, NODES, -1, 2**62],
+        ["3", "0", "07", "-1", "+3", "3 ", "nobody", "ä", ""],
+        [3, "4", 2**70, -(2**70), "5"],
+    ],
+)
+def test_few_ids_are_answered_as_many_are(serving: tuple[TestClient, str], ids: list[int | str], encoding: str) -> None:
+    client, ref = serving
+    many = post(client, ref, "lookup", {"ids": ids * 40, "encoding": encoding})
+    few = post(client, ref, "lookup", {"ids": ids, "encoding": encoding})
+    assert many == few | {"items": few["items"] * 40}
+    assert [item["id"] for item in few["items"]] == list(map(str, ids))
+    assert [item["found"] for item in few["items"]] == [str(node) in map(str, range(NODES)) for node in ids]
+    one_by_one = [post(client, ref, "lookup", {"ids": [node], "encoding": encoding})["items"][0] for node in ids]
+    assert few["items"] == one_by_one
+
+
+def test_one_vector_is_looked_up_at_once_whatever_the_last_waited_for(
+    serving: tuple[TestClient, str], threads: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, ref = serving
+    monkeypatch.setattr(direct, "PAUSE_S", 0.5)
+    with monkeypatch.context() as slow:
+        slow.setattr(direct, "SLOW_S", -1.0)
+        post(client, ref, "lookup", {"ids": [1, 2]})
+    post(client, ref, "lookup", {"ids": [1]})
+    assert threads == []
+    post(client, ref, "lookup", {"ids": [1, 2]})
+    assert len(threads) == 1
+    time.sleep(0.6)
 
 
 def test_a_search_is_made_at_once_only_for_who_asks_alone(serving: tuple[TestClient, str], threads: list[Any]) -> None:

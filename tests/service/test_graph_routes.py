@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 from service_harness import add_graph, running_app, settings_in, submit, tiny_bundle, wait_end
 
 from service.settings import ServiceSettings
+
+ROWS = {"neighbors": [[1], [1]], "scores": [[1.0], [1.0]], "count": [1, 1], "exact": [True, True]}
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +209,7 @@ def test_a_node_seen_from_the_bundle(client: TestClient, folder: Path) -> None:
         "degree": 2,
         "neighbors": {"total": 1, "sample": ["10"]},
         "ppr": {"entries": [{"id": "20", "score": 0.75}, {"id": "30", "score": 0.25}], "exact": False},
+        "ppr_missing": None,
     }
     third = client.get(f"/v1/graphs/{graph}/nodes/30").json()
     assert third["neighbors"] == {"total": 2, "sample": ["10", "20"]}
@@ -220,8 +225,41 @@ def test_nodes_with_string_ids_and_before_preprocessing(client: TestClient, fold
     path = tiny_bundle(folder / "data" / "b2", ids=["b", "a/1", "c", "d"], top_k=None)
     graph = client.post("/v1/graphs", json={"bundle": str(path)}).json()["id"]
     assert client.get(f"/v1/graphs/{graph}/nodes/b").json()["neighbors"] == {"total": 1, "sample": ["a/1"]}
-    assert client.get(f"/v1/graphs/{graph}/nodes/b").json()["ppr"] is None
+    before = client.get(f"/v1/graphs/{graph}/nodes/b").json()
+    assert (before["ppr"], before["ppr_missing"]) == (None, "the graph has no PPR rows: preprocess it")
     assert client.get(f"/v1/graphs/{graph}/nodes/a%2F1").json()["id"] == "a/1"
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("manifest.json", b"{"),
+        ("manifest.json", None),
+        ("part-00001.parquet", b"PAR1"),
+        ("part-00001.parquet", None),
+        ("part-00001.parquet", pa.table({"count": [1, 1]})),
+        ("part-00001.parquet", pa.table(ROWS | {"neighbors": [[9], [9]]})),
+        ("part-00001.parquet", pa.table(ROWS | {"neighbors": [None, None]})),
+    ],
+)
+def test_a_node_whose_ppr_rows_are_damaged_says_so_and_is_told_without(
+    client: TestClient, folder: Path, tmp_path: Path, file: str, content: bytes | pa.Table | None
+) -> None:
+    damaged = tiny_bundle(folder / "data" / tmp_path.name)
+    graph = client.post("/v1/graphs", json={"bundle": str(damaged)}).json()["id"]
+    if isinstance(content, pa.Table):
+        pq.write_table(content, damaged / "ppr" / file)
+    elif content is None:
+        (damaged / "ppr" / file).unlink()
+    else:
+        (damaged / "ppr" / file).write_bytes(content)
+    answer = client.get(f"/v1/graphs/{graph}/nodes/30")
+    assert answer.status_code == 200
+    found = answer.json()
+    assert (found["degree"], found["neighbors"]["total"], found["ppr"]) == (2, 2, None)
+    assert found["ppr_missing"].startswith("the graph's PPR rows cannot be read (")
+    assert found["ppr_missing"].endswith("): preprocess it again")
+    assert str(folder) not in answer.text
 
 
 def test_a_graph_not_ingested_has_no_nodes(client: TestClient, folder: Path) -> None:

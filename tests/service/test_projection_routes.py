@@ -17,6 +17,7 @@ from projection_cases import attributed, clusters
 from preprocessing.stage import Emitter
 from service.api.app import create_app
 from service.client import Client
+from service.client.models import Projection
 from service.search.index_settings import IndexSettings, ProjectionSettings
 from service.search.indexing import build_index
 
@@ -84,7 +85,7 @@ def test_every_point_with_its_id_label_and_degree(client: TestClient, path: Path
     for ref in (registered["id"], "map"):
         answer = client.get(ROUTE.format(ref)).json()
         assert (answer["embedding"], answer["method"], answer["nodes"]) == (registered["id"], "pca", NODES)
-        assert answer["color"] is None
+        assert (answer["color"], answer["graph_missing"]) == (None, None)
         for name in ("id", "label", "degree"):
             assert answer[name] == expected[name]
         assert np.allclose([answer["x"], answer["y"]], [expected["x"], expected["y"]], rtol=1e-6)
@@ -114,10 +115,17 @@ def test_an_attribute_of_any_type_colours_it(
     assert table.to_pydict() == renamed
 
 
-def test_the_client_gives_a_table(client: TestClient, path: Path, registered: dict[str, Any]) -> None:
+def by_our_client(client: TestClient, ref: str, color: str | None) -> Projection:
+    def request(_method: str, path: str, params: dict[str, Any], headers: dict[str, str]) -> Any:
+        return client.get(path, params={name: value for name, value in params.items() if value}, headers=headers)
+
     with Client("http://testserver") as ours:
-        ours._transport.request = lambda _, *of, **more: client.get(*of, **more)  # type: ignore[method-assign]
-        found = ours.projection(registered["id"], color="city")
+        ours._transport.request = request  # type: ignore[assignment,method-assign]
+        return ours.projection(ref, color)
+
+
+def test_the_client_gives_a_table(client: TestClient, path: Path, registered: dict[str, Any]) -> None:
+    found = by_our_client(client, registered["id"], "city")
     assert (found.embedding, found.method, found.nodes) == (registered["id"], "pca", NODES)
     assert found.to_arrow()["color"].to_pylist() == columns(path)["city"]
     assert len(found.to_pandas()) == POINTS
@@ -149,6 +157,7 @@ def test_a_set_without_a_map_says_how_to_get_one_and_a_new_one_is_seen_at_once(
     answer = client.get(url).json()
     # Its graph is gone: what only the graph knows is not told.
     assert (len(answer["id"]), answer["label"], answer["degree"]) == (20, None, None)
+    assert answer["graph_missing"] == "there is no artefact here"
     assert client.get(url, params={"color": "city"}).status_code == 409
     index(path, points=7)
     assert len(client.get(url).json()["id"]) == 7
@@ -156,6 +165,25 @@ def test_a_set_without_a_map_says_how_to_get_one_and_a_new_one_is_seen_at_once(
     assert client.get(url).status_code == 409
     (path / "projection" / "points.npy").write_bytes(b"")
     assert client.get(url).status_code == 409
+
+
+@pytest.mark.parametrize("content", [None, b"PAR1", b""])
+def test_a_map_whose_labels_are_damaged_says_why_it_has_no_colours(
+    client: TestClient, folder: Path, content: bytes | None
+) -> None:
+    made, bundle = attributed(folder / "data" / f"labels {content!r}", 40)
+    index(made)
+    identity = add_set(client.app.state.store, made, bundle)  # type: ignore[attr-defined]
+    assert client.get(ROUTE.format(identity)).json()["graph_missing"] is None
+    labels = bundle / "labels.parquet"
+    labels.unlink()
+    if content is not None:
+        labels.write_bytes(content)
+    answer = client.get(ROUTE.format(identity)).json()
+    assert (len(answer["x"]), answer["label"], answer["degree"]) == (40, None, None)
+    assert answer["graph_missing"] == "labels.parquet is missing or its content changed"
+    found = by_our_client(client, identity, None)
+    assert (found.graph_missing, found.table.column_names) == (answer["graph_missing"], ["id", "x", "y"])
 
 
 def test_a_map_of_other_vectors_is_neither_served_nor_registered(client: TestClient, folder: Path) -> None:

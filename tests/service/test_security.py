@@ -24,7 +24,6 @@ from fastapi.testclient import TestClient
 from service_harness import Server, running_app, settings_in, tiny_bundle, wait_for
 
 from service.api import auth
-from service.api.auth import REFRESH_S
 from service.errors import ForbiddenError
 from service.jobs.plan import plan_job
 from service.store import Store
@@ -50,7 +49,7 @@ def test_no_key_is_in_a_file_or_a_log(tmp_path: Path) -> None:
     with Server(settings_in(tmp_path, log_level="debug")) as server:
         made = server.client.post("/v1/keys", json={"name": "root", "scopes": ["admin"]}).json()
         token, headers = made["token"], {"Authorization": f"Bearer {made['token']}"}
-        wait_for(lambda: server.client.get("/v1/jobs").status_code == 401, "for the key", REFRESH_S * 5)
+        assert server.client.get("/v1/jobs").status_code == 401
         assert server.client.get("/v1/jobs?token=" + token, headers=headers).status_code == 200
         assert server.client.get("/v1/jobs", headers={"Authorization": "Bearer wrong-7c2"}).status_code == 401
         assert server.client.post("/v1/keys", content=token, headers=headers).status_code == 422
@@ -91,12 +90,14 @@ def test_every_key_is_compared_in_constant_time(tmp_path: Path, monkeypatch: pyt
     with running_app(settings_in(tmp_path)) as client:
         store: Store = client.app.state.store  # type: ignore[attr-defined]
         keys = [store.create_key(str(number), ["read"]) for number in range(3)]
-        wait_for(lambda: client.get("/v1/jobs").status_code == 401, "for the keys", REFRESH_S * 5)
+        assert client.get("/v1/jobs").status_code == 401
         monkeypatch.setattr(auth.hmac, "compare_digest", compare)
         for token in (keys[0][1], keys[2][1], "none of them"):
             compared.clear()
             client.get("/v1/jobs", headers={"Authorization": f"Bearer {token}"})
-            assert compared == [(key.hash, hash_token(token)) for key, _ in keys], "not only up to the first that fits"
+            all_of_them = [(key.hash, hash_token(token)) for key, _ in keys]
+            # An unknown one also with the keys as they are by now.
+            assert compared in (all_of_them, 2 * all_of_them), "not only up to the first that fits"
 
 
 def test_a_path_that_became_a_link_is_not_read(tmp_path: Path) -> None:
@@ -278,19 +279,21 @@ def test_chunks_without_a_length_are_counted(server: Server) -> None:
 def test_bodies_together_are_bounded(server: Server) -> None:
     body = b" " * 1800 + b"{}"
     headers = {"Content-Type": "application/json"}
-    with connection(server) as holding:
-        holding.sendall(head(1900) + b" " * 1800)
 
-        def refused() -> Any:
+    def refused() -> Any:
+        """While another body is held, for as long as it may take to arrive: a busy machine may need another try."""
+        with connection(server) as holding:
+            holding.sendall(head(1900) + b" " * 1800)
             answer = server.client.post("/v1/jobs", content=body, headers=headers)
-            return answer if answer.status_code == 429 else None
+            alone = server.client.get("/v1/jobs")
+            answer_of(holding)
+        return (answer, alone) if answer.status_code == 429 else None
 
-        answer = wait_for(refused, "for the first body to be held", 1.5)
-        assert (answer.json()["code"], answer.json()["retryable"]) == ("busy", True)
-        assert "max_bodies_bytes" in answer.json()["detail"]
-        assert answer.headers["retry-after"] == "5"
-        assert server.client.get("/v1/jobs").status_code == 200
-        answer_of(holding)
+    answer, alone = wait_for(refused, "for a body beside another to be refused")
+    assert (answer.json()["code"], answer.json()["retryable"]) == ("busy", True)
+    assert "max_bodies_bytes" in answer.json()["detail"]
+    assert answer.headers["retry-after"] == "5"
+    assert alone.status_code == 200
     assert server.client.post("/v1/jobs", content=body, headers=headers).status_code == 422, "it is let go of"
 
 

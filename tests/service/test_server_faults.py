@@ -18,6 +18,7 @@ import httpx2
 import pytest
 import service_harness
 from service_harness import (
+    READY,
     Server,
     add_graph,
     completed,
@@ -136,7 +137,7 @@ def test_a_second_server_on_the_home_is_refused_and_the_first_goes_on(server: Se
     second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode != 0
     assert "another server runs on this home" in second.stderr
-    assert server.client.get("/readyz").json() == {"status": "ok", "store": True, "scheduler": True, "cluster": None}
+    assert server.client.get("/readyz").json() == READY
 
 
 def test_many_submitters_at_once(server: Server, folder: Path) -> None:

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.api.dependencies import MetricsDep, SchedulerDep, StoreDep
+from service.causes import cause_of
 from service.schemas import Answer
 
 __all__ = ["router"]
@@ -24,13 +25,14 @@ class LiveAnswer(Answer):
 
 class ReadyAnswer(Answer):
     """Whether requests can be served. Without the scheduler, or the cluster that jobs run on (null: there is none),
-    lookups go on (`degraded`); without the store nothing.
+    lookups go on (`degraded`); without the store nothing. `causes` has a line for each that is false.
     """
 
     status: Literal["ok", "degraded", "unavailable"]
     store: bool
     scheduler: bool
     cluster: bool | None
+    causes: list[str]
 
 
 @router.get("/livez")
@@ -41,15 +43,26 @@ async def live() -> LiveAnswer:
 
 @router.get("/readyz", responses={503: {"model": ReadyAnswer}})
 def ready(response: Response, store: StoreDep, scheduler: SchedulerDep) -> ReadyAnswer:
-    """200 when the store answers, 503 when it does not; a silent scheduler or cluster is `degraded`."""
+    """200 when the store answers, 503 when it does not; a scheduler whose last round failed or that is silent, or a
+    silent cluster, is `degraded`.
+    """
+    no_store = None
     try:
         store.count_jobs()
-    except SQLAlchemyError:
+    except SQLAlchemyError as error:
+        no_store = cause_of(error).problem
         response.status_code = 503
-        return ReadyAnswer(status="unavailable", store=False, scheduler=scheduler.healthy, cluster=scheduler.cluster)
-    healthy, cluster = scheduler.healthy, scheduler.cluster
-    status: Literal["ok", "degraded"] = "ok" if healthy and cluster is not False else "degraded"
-    return ReadyAnswer(status=status, store=True, scheduler=healthy, cluster=cluster)
+    trouble, cluster = scheduler.trouble, scheduler.cluster
+    silent = "it does not answer" if cluster is False else None
+    whys = {"store": no_store, "scheduler": trouble, "cluster": silent}
+    causes = [f"{part}: {why}" for part, why in whys.items() if why is not None]
+    return ReadyAnswer(
+        status="unavailable" if no_store is not None else "degraded" if causes else "ok",
+        store=no_store is None,
+        scheduler=trouble is None,
+        cluster=cluster,
+        causes=causes,
+    )
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

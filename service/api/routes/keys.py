@@ -62,5 +62,5 @@ def list_keys(store: StoreDep) -> KeysAnswer:
 
 @router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
 def revoke_key(id: str, store: StoreDep) -> None:
-    """End a key for good, within a second."""
+    """End a key for good, at once; one that `rgrl keys revoke` ends is refused within a second."""
     store.revoke_key(id)

@@ -52,13 +52,15 @@ def _json(identity: str, found: Projection, color: str | None) -> bytes:
     values = lists.pop("color", None)
     colors = None if color is None else {"key": color, "type": found.color_type, "values": values}
     document = {"embedding": identity, "method": found.method, "nodes": found.nodes, **lists, "color": colors}
-    return to_json(document, inf_nan_mode="null")
+    return to_json(document | {"graph_missing": found.graph_missing}, inf_nan_mode="null")
 
 
 def _arrow(identity: str, found: Projection, color: str | None) -> bytes:
     facts = {"embedding": identity, "method": found.method, "nodes": str(found.nodes)}
     if color is not None:
         facts |= {"color": color, "color_type": str(found.color_type)}
+    if found.graph_missing is not None:
+        facts["graph_missing"] = found.graph_missing
     table = found.table.replace_schema_metadata(facts)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
