@@ -7,8 +7,8 @@ the median over the rounds. Queries are nodes drawn at random; recall is told ag
 
     python benchmarks/serving.py [--quick] [--folder KEPT] [--embeddings SET [--graph BUNDLE]] [--peer-python PATH]
 
-``--peer-python`` names a Python with hnswlib, usearch or qdrant-edge-py, which then build and search indexes of their own. The last
-line is JSON: the first claim is one lookup, ``settings.claims`` has all of them.
+``--peer-python`` names a Python with hnswlib, usearch or qdrant-edge-py, which then build and search indexes of their
+own. The last line is JSON: the first claim is one lookup, ``settings.claims`` has all of them.
 """
 
 from __future__ import annotations
