@@ -184,10 +184,16 @@ def measure(path: Path, graph: Path | None, scratch: Path, given: argparse.Names
     ids: list = names.column(drawn).to_pylist()
     log = (scratch / "server.log").open("wb")
     serve = [sys.executable, "-m", "service.cli", "serve", "--home", str(scratch / "home"), "--port"]
-    ours, port, cold = started([*serve], log, f"/v1/embeddings/{ALIAS}/neighbors", neighbors_body([ids[0]]))
+    ask = f"/v1/embeddings/{ALIAS}/neighbors", neighbors_body([ids[0]])
+    # The first start hashes the files of a set that no job of this home has made; later ones know them again.
+    hashing, _, first = started([*serve], log, *ask)
+    hashing.terminate()
+    hashing.wait()
+    ours, port, cold = started([*serve], log, *ask)
     fresh = memory(ours)
     print(
-        f"cold start to the first neighbours: {cold:.2f} s; {told_memory(fresh)}; index {size / 2**20:,.0f} MiB",
+        f"cold start to the first neighbours: {cold:.2f} s, {first:.2f} s where the files are hashed first; "
+        f"{told_memory(fresh)}; index {size / 2**20:,.0f} MiB",
         flush=True,
     )
     hello, hello_port, _ = started([sys.executable, "-c", HELLO], log, "/", b"")
@@ -219,6 +225,7 @@ def measure(path: Path, graph: Path | None, scratch: Path, given: argparse.Names
     claims = {name: round(value, 3) for name, value in found.items() if name.startswith(("ratio", "p99"))}
     claims |= {
         "cold_start_s": round(cold, 2),
+        "cold_start_hashing_s": round(first, 2),
         "resident at start to index": round(fresh[0] / size, 2),
         "resident after load to index and vectors": round(
             loaded[0] / (size + (path / "vectors.npy").stat().st_size), 2
