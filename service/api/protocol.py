@@ -41,8 +41,11 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._bounds = bounds
         self._in_head = False
-        self._head_bytes = 0
-        self._head_deadline = 0.0
+        self._refused = False
+        self._unread_bytes = 0
+        self._deadline: float | None = None
+        self._unsent = 0
+        self._unsent_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuse one too many; others have so long to send a head."""
@@ -51,45 +54,56 @@ class BoundedProtocol(HttpToolsProtocol):
             limit = f"{self._bounds.connections} open connections (setting max_connections)"
             self._refuse(503, "busy", f"the server has its limit of {limit}", "close idle connections, or come again")
         else:
-            self._begin_head()
+            self._limit_time()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client, or the server, has closed."""
+        self._stop_watching_writes()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; a head that is too long, or takes too long, ends the connection."""
-        if self._in_head:
-            self._head_bytes += len(data)
+        """Read on; what is too long, or takes too long, and is neither a body nor a request ends the connection."""
+        if self._refused:
+            return
         self._unset_keepalive_if_required()
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offered:
-            self._decline(data[offered.args[0] :])
-        except httptools.HttpParserError:
-            self.send_400_response("this is no HTTP request")
-        if not self._in_head or self.transport.is_closing():
+        self._unread_bytes += len(data)
+        while data:
+            try:
+                self.parser.feed_data(data)
+                data = b""
+            except httptools.HttpParserUpgrade as offered:
+                data = self._declined(data[offered.args[0] :])
+            except httptools.HttpParserError:
+                self.send_400_response("this is no HTTP request")
+                return
+        if self.transport.is_closing():
             return
-        if self._head_bytes > HEAD_BYTES:
-            self._refuse(
-                431, "head_too_large", f"the request's head is longer than {HEAD_BYTES} bytes", "send fewer headers"
-            )
-            return
-        if self._head_bytes == 0:
-            self._begin_head()
-        else:
-            self._limit_head()
+        if self._unread_bytes > HEAD_BYTES:
+            limit = f"{HEAD_BYTES} bytes of headers or trailers"
+            self._refuse(431, "head_too_large", f"the request has more than {limit}", "send fewer headers")
+        elif not self._answering:
+            self._limit_time()
 
     def on_message_begin(self) -> None:
         """A head begins."""
         super().on_message_begin()
         self._in_head = True
-        self._head_bytes = 0
 
     def on_headers_complete(self) -> None:
         """A head is whole."""
         self._in_head = False
+        self._progressed()
         if not self.parser.should_upgrade():
             super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """A piece of a body."""
+        self._unread_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
-        """A body is whole."""
+        """A request is whole."""
+        self._progressed()
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
@@ -97,32 +111,51 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer what is no HTTP."""
         self._refuse(400, "bad_request", msg, "send HTTP/1.1, with a path of ASCII characters")
 
-    def _decline(self, rest: bytes) -> None:
-        """Take the request as one that offers no other protocol (Java's client always offers HTTP/2): the parser would
-        take its body for something else. ``rest`` is what came after its head.
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is answered: it goes on reading, or is let go of."""
+        super().pause_writing()
+        self._watch_writes()
+
+    def resume_writing(self) -> None:
+        """The client has read most of it."""
+        self._stop_watching_writes()
+        super().resume_writing()
+
+    @property
+    def _answering(self) -> bool:
+        """Whether a request is still being answered."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _progressed(self) -> None:
+        self._unread_bytes = 0
+        self._deadline = None
+
+    def _declined(self, rest: bytes) -> bytes:
+        """The request once more, as one that offers no other protocol (Java's client always offers HTTP/2): the parser
+        would take its body for something else. ``rest`` is what came after its head.
         """
-        method = self.parser.get_method()
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
         if method == b"CONNECT":
             self.send_400_response("this server is no proxy")
-            return
+            return b""
         self.parser = httptools.HttpRequestParser(self)
-        head = [method + b" " + self.url + b" HTTP/1.1"]
-        head += [name + b": " + value for name, value in self.headers if name not in (b"connection", b"upgrade")]
-        self.data_received(b"\r\n".join([*head, b"", rest]))
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        head = [method + b" " + self.url + b" HTTP/" + version]
+        for name, value in self.headers:
+            if name == b"connection":
+                head += [b"connection: close"] if b"close" in value.lower() else []
+            elif name != b"upgrade":
+                head.append(name + b": " + value)
+        return b"\r\n".join([*head, b"", rest])
 
-    def _begin_head(self) -> None:
-        self._head_deadline = self.loop.time() + self._bounds.head_timeout_s
-        self._limit_head()
+    def _limit_time(self) -> None:
+        """What has begun, or begins now, has so long; uvicorn's own timer, which runs between requests, is used."""
+        if self._deadline is None:
+            self._deadline = self.loop.time() + self._bounds.head_timeout_s
+        self.timeout_keep_alive_task = self.loop.call_at(self._deadline, self._is_late)
 
-    def _limit_head(self) -> None:
-        # uvicorn cancels this timer when data arrives, and uses it between requests.
-        self.timeout_keep_alive_task = self.loop.call_at(self._head_deadline, self._head_is_late)
-
-    def _head_is_late(self) -> None:
-        if self.transport.is_closing():
-            return
-        if self._answering:
-            self._begin_head()
+    def _is_late(self) -> None:
+        if self.transport.is_closing() or self._answering:
             return
         if not self._in_head:
             self.transport.close()
@@ -130,24 +163,47 @@ class BoundedProtocol(HttpToolsProtocol):
         slow = f"the request's head did not arrive within {self._bounds.head_timeout_s:g} seconds"
         self._refuse(408, "timeout", f"{slow} (setting body_timeout_s)", "send it without pauses")
 
-    @property
-    def _answering(self) -> bool:
-        """Whether the request before this head is still being answered."""
-        return self.cycle is not None and not self.cycle.response_complete
+    def _watch_writes(self) -> None:
+        self._unsent = self.transport.get_write_buffer_size()
+        self._unsent_timer = self.loop.call_later(self._bounds.head_timeout_s, self._look_at_writes)
+
+    def _look_at_writes(self) -> None:
+        if self.transport.get_write_buffer_size() < self._unsent:
+            self._watch_writes()
+        else:
+            log.info("let go of a client that does not read its answer", client=self.client, unsent=self._unsent)
+            self.transport.abort()
+
+    def _stop_watching_writes(self) -> None:
+        if self._unsent_timer is not None:
+            self._unsent_timer.cancel()
+            self._unsent_timer = None
 
     def _refuse(self, status: int, code: str, detail: str, remedy: str) -> None:
-        """Answer without a request, where no other answer is on its way, and close."""
+        """Answer without a request and close, once the whole requests before it have their answers."""
         log.info("refused before a request", status=status, code=code, client=self.client)
-        title = HTTPStatus(status).phrase
-        problem = Problem(title=title, status=status, code=code, detail=detail, remedy=remedy, retryable=status == 503)
-        body = json.dumps(problem.model_dump()).encode()
-        head = [
-            f"HTTP/1.1 {status} {title}",
-            "Content-Type: application/problem+json",
-            f"Content-Length: {len(body)}",
-            "Connection: close",
-        ]
+        self._refused = True
         self._unset_keepalive_if_required()
-        if not self._answering:
-            self.transport.write("\r\n".join([*head, "", ""]).encode() + body)
+        if self._answering:
+            if not self.cycle.more_body:
+                self.cycle.keep_alive = False
+                return
+            # It is the body of this request that cannot be read.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if not self._answering or not (self.cycle.response_started or self.pipeline):
+            self.transport.write(_problem(status, code, detail, remedy))
         self.transport.close()
+
+
+def _problem(status: int, code: str, detail: str, remedy: str) -> bytes:
+    title = HTTPStatus(status).phrase
+    problem = Problem(title=title, status=status, code=code, detail=detail, remedy=remedy, retryable=status == 503)
+    body = json.dumps(problem.model_dump()).encode()
+    head = [
+        f"HTTP/1.1 {status} {title}",
+        "Content-Type: application/problem+json",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
+    return "\r\n".join([*head, "", ""]).encode() + body

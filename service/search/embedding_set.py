@@ -355,11 +355,11 @@ class EmbeddingSets:
 
 
 def _watched(path: Path) -> tuple[str, ...]:
-    """What is mapped, and what tells of an index that is no file, or is not built yet.
+    """What is mapped, or may come to be, and what tells of an index that is no file, or is not built yet.
 
     A file that is cut short would end the process that reads past its end.
     """
     index = path / "index" / FAISS_FILE
-    ids = (path / name for name in IDS)
-    mapped = (path / VECTORS, *(file for file in ids if file.exists()))
-    return tuple(str(file) for file in (*mapped, index if index.exists() else path / "index" / MANIFEST))
+    ids = (file for file in (path / name for name in IDS) if file.exists())
+    decided = () if index.exists() else (path / "index" / MANIFEST,)
+    return tuple(map(str, (path / VECTORS, *ids, index, *decided)))
