@@ -78,9 +78,18 @@ def submit(
         raise UsageError(
             "columns are named, but no tables", expected="--graph with a path", remedy="leave the columns out"
         )
+    from service.client import ApiError
+
     with connect(server, key) as client:
-        fields["graph"] = None if graph is None else _graph_id(client, graph, columns)
-        job = client.submit(kind.value, **fields)
+        known = graph is None or graph.startswith("graph_")
+        fields["graph"] = graph if known else _registered(client, str(graph), columns)
+        try:
+            job = client.submit(kind.value, **fields)
+        except ApiError as refusal:
+            # A graph that was registered for this job alone goes with it.
+            if not known and refusal.status < 500:
+                client.delete_graph(fields["graph"])
+            raise
         if watch:
             raise typer.Exit(follow(client, job.id, as_json))
         print_record(job, as_json=as_json)
@@ -174,9 +183,8 @@ def _print_quality(embedding: Embedding) -> None:
         print_facts(facts)
 
 
-def _graph_id(client: Client, named: str, columns: dict[str, Any]) -> str:
-    if named.startswith("graph_"):
-        return named
+def _registered(client: Client, named: str, columns: dict[str, Any]) -> str:
+    """The id of a graph that is registered now."""
     from service.cli.graph_sources import graph_request
 
     request = graph_request(named, Path("pyg-data").absolute(), columns)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.cli.options import AsJson
-from service.cli.output import print_json, print_rows
+from service.cli.output import print_json
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 __all__ = ["settings"]
 
+MOST_COLUMNS, INDENT = 100, "    "
 _BOUNDS = {"minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", "exclusiveMaximum": "< {}"}
 
 
@@ -61,10 +64,12 @@ def settings(stage: Annotated[Stage, typer.Argument(help="Whose settings.")], as
     if as_json:
         print_json(rows)
         return
-    print_rows(
-        ("setting", "type", "default", "bounds", "what for"),
-        ((row["name"], row["type"], _shown(row["default"]), row["bounds"], row["description"]) for row in rows),
-    )
+    width = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
+    for row in rows:
+        default = _shown(row["default"])
+        facts = ", ".join(filter(None, (row["type"], default and f"default {default}", row["bounds"])))
+        print(textwrap.fill(f"{row['name']}: {facts}", width, subsequent_indent=INDENT, break_on_hyphens=False))
+        print(textwrap.fill(row["description"], width, initial_indent=INDENT, subsequent_indent=INDENT))
 
 
 def _rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from preprocessing.errors import UsageError
 from service.settings import ServiceSettings
 from service.store.embeddings import Embeddings
 from service.store.graphs import Graphs
@@ -34,8 +35,16 @@ class Store(Graphs, Jobs, Embeddings, ApiKeys, Lifecycle):
         self.graphs_dir = settings.graphs
         self.jobs_dir = settings.jobs
         self.embeddings_dir = settings.embeddings
-        for folder in (settings.graphs, settings.jobs, settings.embeddings):
-            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            for folder in (settings.graphs, settings.jobs, settings.embeddings):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"the home cannot be used: {error.strerror}",
+                given=str(settings.home),
+                expected="a folder that may be written to, or made",
+                remedy="name another with --home or RGRL_HOME",
+            ) from error
         super().__init__(settings.database)
 
     def finish_deletions(self) -> None:

@@ -149,6 +149,16 @@ def test_submit_names_the_columns_of_tables(server: Server, remote: Callable[...
     assert [source[option] for option in named] == ["key", "y", ["x1", "x2"], "a", None]
 
 
+def test_a_refused_submit_leaves_no_graph_behind(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
+    (server.settings.data_roots[0] / "refused.npz").touch()
+    path = server.settings.data_roots[0] / "refused.npz"
+    for wrong in (("--preset", "coro"), ("--set", "train.run.epochs=x"), ("--alias", "my alias")):
+        code, _, err = remote("jobs", "submit", "pipeline", "--graph", path, *wrong)
+        assert code == 2, err
+    names = [graph["name"] for graph in server.client.get("/v1/graphs").json()["items"]]
+    assert path.name not in names
+
+
 def test_graphs_embeddings_and_aliases(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
     def told(*arguments: str) -> Any:
         code, out, err = remote(*arguments, "--json")

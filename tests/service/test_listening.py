@@ -37,3 +37,12 @@ def test_no_answer_waits_for_the_acknowledgement_of_its_head(host: str) -> None:
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize("home", ["file", "file/home"])
+def test_a_home_that_is_no_folder_is_told(tmp_path: Path, home: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="home cannot be used") as error:
+        serve(settings_in(tmp_path, home=tmp_path / home))
+    assert error.value.given == str(tmp_path / home)
+    assert "--home" in (error.value.remedy or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,6 +98,65 @@ def test_a_head_of_what_clients_send_is_taken(server: Server) -> None:
         assert received(connection).startswith(b"HTTP/1.1 200 ")
 
 
+TRAILED = b"POST /v1/nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("trailer", [b"X-More: y\r\n", b"y" * 100], ids=["many", "endless"])
+def test_trailers_are_bounded(server: Server, trailer: bytes) -> None:
+    with connected(server) as connection:
+        connection.sendall(TRAILED)
+        assert answered(connection).startswith(b"HTTP/1.1 404 ")
+        connection.sendall(b"0\r\nX: ")
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 1 << 24:
+                connection.sendall(trailer * 100)
+                sent += 100 * len(trailer)
+        assert sent < 1 << 24, "no one stopped it"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"\r\n",
+        b"POST /v1/nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
+        TRAILED + b"1\r\n",
+    ],
+    ids=["blank", "body", "chunk"],
+)
+def test_what_is_left_half_done_does_not_hold_its_connection(server: Server, start: bytes) -> None:
+    with connected(server) as connection:
+        connection.sendall(start)
+        if start != b"\r\n":
+            assert answered(connection).startswith(b"HTTP/1.1 404 ")
+            connection.sendall(b"x")
+        assert received(connection) == b"", "closed, and before the time limit of the connection here"
+
+
+@pytest.mark.parametrize("rest", [b"garbage\r\n\r\n", b"\0\1", b"CONNECT a:1 HTTP/1.1\r\n\r\n"])
+def test_whole_requests_before_what_cannot_be_read_are_answered(server: Server, rest: bytes) -> None:
+    with connected(server) as connection:
+        connection.sendall(GET + b"\r\n" + rest)
+        assert received(connection).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("chunk", [b"zz\r\n", b"1\r\nabc\r\n"])
+def test_a_body_that_is_no_http_is_a_problem_document(server: Server, chunk: bytes) -> None:
+    path = TRAILED.replace(b"/v1/nothing", b"/v1/graphs")
+    with connected(server) as connection:
+        connection.sendall(path + chunk)
+        assert problem(received(connection))["status"] == 400
+
+
+def test_a_client_that_does_not_read_is_let_go_of(server: Server) -> None:
+    with connected(server) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with pytest.raises(ConnectionError):
+            for _ in range(200):
+                connection.sendall((GET.replace(b"livez", b"openapi.json") + b"\r\n") * 20)
+                time.sleep(0.05)
+
+
 def test_a_head_that_does_not_end_is_told_so_and_a_silent_connection_is_closed(server: Server) -> None:
     with connected(server) as slow, connected(server) as silent:
         slow.sendall(GET)
@@ -161,3 +221,18 @@ def test_a_client_that_offers_another_protocol_is_answered_in_this_one(server: S
         connection.sendall(head + offer + b"Content-Length: %d\r\n\r\n" % len(body) + body[:5])
         connection.sendall(body[5:])
         assert answered(connection).startswith(b"HTTP/1.1 404 ")
+
+
+def test_many_offers_in_one_piece_are_answered(server: Server) -> None:
+    offer = GET + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    with connected(server) as connection:
+        connection.sendall(offer * 600 + GET + b"Connection: close\r\n\r\n")
+        assert received(connection).count(b"HTTP/1.1 200 ") == 601
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_a_client_that_wants_to_close_and_offers_another_protocol_is_closed(server: Server, version: bytes) -> None:
+    head = GET.replace(b"1.1", version) + b"Connection: close, Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    with connected(server) as connection:
+        connection.sendall(head)
+        assert received(connection).startswith(b"HTTP/1.1 200 ")

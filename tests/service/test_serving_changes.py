@@ -110,6 +110,30 @@ def test_an_index_that_a_job_built_is_searched_at_once(client: TestClient, tmp_p
     assert read_manifest(path / "index", "knn_index")["index"] == "exact"
 
 
+def test_an_index_that_was_away_is_watched_once_it_is_back(client: TestClient, tmp_path: Path) -> None:
+    one = constant_set(client, tmp_path, "one", 1.0)
+    path = tmp_path / "home" / "embeddings" / "one"
+    build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+    index, away = path / "index" / "index.faiss", tmp_path / "away"
+    whole = index.read_bytes()
+
+    def asked() -> int:
+        answer = client.post(f"/v1/embeddings/{one}/neighbors", json={"queries": [{"id": 3}]})
+        return answer.status_code
+
+    index.rename(away)
+    assert first_number(client, one) == (1.0, one)
+    assert asked() == 409
+    away.rename(index)
+    assert asked() == 200
+    changed = bytearray(whole)
+    changed[len(whole) // 2] ^= 1
+    index.write_bytes(changed)
+    assert asked() == 409
+    index.write_bytes(whole)
+    assert asked() == 200
+
+
 def test_other_writes_change_nothing_that_is_held(client: TestClient, tmp_path: Path) -> None:
     one = constant_set(client, tmp_path, "one", 1.0)
     first_number(client, one)
