@@ -27,6 +27,7 @@ import pyarrow as pa
 from faults_books import Truth
 from faults_world import Server, make_set
 from load import load, request
+from serving import stream
 
 from service.settings import ServiceSettings
 from service.store import Store
@@ -59,7 +60,7 @@ def mixed(truth: Truth, sets: list[str], seed: int) -> list[bytes]:
             return post(f"{truth.ref}/lookup", {"ids": ids, "encoding": "base64"})
         if pick < 0.75:
             headers = {"Content-Type": ARROW, "Accept": "*/*"}
-            return request("POST", "/v1/embeddings/spare/lookup", arrow_column(ids), headers)
+            return request("POST", "/v1/embeddings/spare/lookup", stream(pa.array(map(int, ids))), headers)
         if pick < 0.90:
             exclude = {"connected": rng.random() < 0.5}
             asked = {"queries": [{"id": node} for node in ids[: rng.choice([1, 8])]], "exclude": exclude}
@@ -71,15 +72,6 @@ def mixed(truth: Truth, sets: list[str], seed: int) -> list[bytes]:
         return request("PUT", "/v1/aliases/spare", json.dumps({"embedding": rng.choice(sets)}).encode(), JSON)
 
     return [one() for _ in range(2000)]
-
-
-def arrow_column(ids: list[str]) -> bytes:
-    """The ids as an Arrow stream."""
-    sink, batch = pa.BufferOutputStream(), pa.record_batch({"id": pa.array([int(node) for node in ids])})
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    column: bytes = sink.getvalue().to_pybytes()
-    return column
 
 
 class Slow:

@@ -215,10 +215,10 @@ async def failure_response(request: Request, error: RgrlError | OperationalError
 
 
 async def _answer_unexpected(request: Request, _: Exception) -> Response:
-    return server_failed(request.scope["state"]["request_id"])
+    return server_failed(_request_id(request))
 
 
-def server_failed(request_id: str) -> Response:
+def server_failed(request_id: str | None) -> Response:
     """The answer where nothing better is known."""
     return problem_response(500, "internal", "the server failed; its log says why", request_id=request_id)
 

@@ -57,8 +57,8 @@ class DirectAnswers:
         self._paused_until = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection."""
-        match = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        """Handle one request."""
+        match = _PATH.fullmatch(scope["path"])
         response: Response | None = None
         if match is not None and self._let_in(scope):
             ref, node, verb = match.groups()

@@ -32,10 +32,7 @@ class RequestContext:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Handle one request."""
         sent = first_header(scope, b"x-request-id")
         request_id = sent if _SANE_ID.fullmatch(sent) else f"{random.getrandbits(64):016x}"
         state = scope.setdefault("state", {})
@@ -95,10 +92,7 @@ class BodyLimit:
         self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Handle one request."""
         declared = first_header(scope, b"content-length")
         if declared.isdigit() and int(declared) > self._limit:
             answer = problem_response(

@@ -6,7 +6,6 @@ uvicorn bounds none of these with the faster parser; bodies are ``service.api.mi
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -15,7 +14,7 @@ import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.errors import Problem
+from service.errors import problem_response
 
 __all__ = ["BoundedProtocol", "Bounds"]
 
@@ -27,10 +26,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Bounds:
-    """Open connections at a time, and seconds that a request's head may take to arrive."""
+    """Open connections at a time, and seconds that a head may take to arrive, or an answer to be read on."""
 
     connections: int
-    head_timeout_s: float
+    timeout_s: float
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -151,7 +150,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _limit_time(self) -> None:
         """What has begun, or begins now, has so long; uvicorn's own timer, which runs between requests, is used."""
         if self._deadline is None:
-            self._deadline = self.loop.time() + self._bounds.head_timeout_s
+            self._deadline = self.loop.time() + self._bounds.timeout_s
         self.timeout_keep_alive_task = self.loop.call_at(self._deadline, self._is_late)
 
     def _is_late(self) -> None:
@@ -160,12 +159,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._in_head:
             self.transport.close()
             return
-        slow = f"the request's head did not arrive within {self._bounds.head_timeout_s:g} seconds"
+        slow = f"the request's head did not arrive within {self._bounds.timeout_s:g} seconds"
         self._refuse(408, "timeout", f"{slow} (setting body_timeout_s)", "send it without pauses")
 
     def _watch_writes(self) -> None:
         self._unsent = self.transport.get_write_buffer_size()
-        self._unsent_timer = self.loop.call_later(self._bounds.head_timeout_s, self._look_at_writes)
+        self._unsent_timer = self.loop.call_later(self._bounds.timeout_s, self._look_at_writes)
 
     def _look_at_writes(self) -> None:
         if self.transport.get_write_buffer_size() < self._unsent:
@@ -197,13 +196,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _problem(status: int, code: str, detail: str, remedy: str) -> bytes:
-    title = HTTPStatus(status).phrase
-    problem = Problem(title=title, status=status, code=code, detail=detail, remedy=remedy, retryable=status == 503)
-    body = json.dumps(problem.model_dump()).encode()
-    head = [
-        f"HTTP/1.1 {status} {title}",
-        "Content-Type: application/problem+json",
-        f"Content-Length: {len(body)}",
-        "Connection: close",
-    ]
-    return "\r\n".join([*head, "", ""]).encode() + body
+    answer = problem_response(
+        status, code, detail, remedy=remedy, retryable=status == 503, headers={"Connection": "close"}
+    )
+    head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
+    head += [name + b": " + value for name, value in answer.raw_headers]
+    return b"\r\n".join([*head, b"", bytes(answer.body)])

@@ -98,8 +98,7 @@ def is_quick(body: NeighborsIn, embeddings: EmbeddingSet) -> bool:
     plain = body.filter is None and not body.search.exact and body.search.effort is None
     unlimited = not body.exclude.connected and not body.exclude.ids
     indexed = space is not None and space.index is not None and space.kind == "hnsw"
-    small = body.k <= QUICK_K and len(body.asked) == 1
-    return indexed and plain and unlimited and small
+    return indexed and plain and unlimited and body.k <= QUICK_K and len(body.asked) == 1
 
 
 def check_limit(given: int, limit: int, what: str, pointer: str) -> None:
