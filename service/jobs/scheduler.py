@@ -26,6 +26,8 @@ from service.store.lifecycle import StaleJobError
 __all__ = ["Scheduler"]
 
 SILENCE_S = 30.0
+WRITES_EVERY_S = 2.0
+"""How often it is seen that something could be written, while nothing is."""
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +53,7 @@ class Scheduler:
         self._stopping = False
         self._looked_at = float("-inf")
         self._failure: str | None = None
+        self._wrote_at = float("-inf")
 
     @property
     def trouble(self) -> str | None:
@@ -133,6 +136,7 @@ class Scheduler:
             try:
                 self._check_claim()
                 self._look()
+                self._check_writes()
                 self._looked_at = time.monotonic()
                 self._failure = None
             except Exception as error:
@@ -147,6 +151,13 @@ class Scheduler:
         """The claim goes with its connection, and another server may have it by the time that there is a new one."""
         if not self._store.claim.held():
             raise ConflictError("another server runs on this database")
+
+    def _check_writes(self) -> None:
+        """After the jobs were looked at: to end one may be what makes room."""
+        if self._failure is None and time.monotonic() < self._wrote_at + WRITES_EVERY_S:
+            return
+        self._store.check_writable()
+        self._wrote_at = time.monotonic()
 
     def _tidy(self) -> None:
         try:

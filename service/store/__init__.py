@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+
 from preprocessing.errors import UsageError
 from service.settings import ServiceSettings
 from service.store.embeddings import Embeddings
@@ -27,11 +29,17 @@ __all__ = [
 ]
 
 
+# What an ordinary write needs: some pages of the database, a job's files.
+_ROOM_BYTES = 64 * 1024
+_TURN_MS = 2_000
+
+
 class Store(Graphs, Jobs, Embeddings, ApiKeys, Lifecycle):
     """One home's rows and the artefacts they stand for."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         """Open the store of ``settings``, making or migrating it as needed; ``UsageError`` when that cannot be."""
+        self.home = settings.home
         self.graphs_dir = settings.graphs
         self.jobs_dir = settings.jobs
         self.embeddings_dir = settings.embeddings
@@ -46,6 +54,17 @@ class Store(Graphs, Jobs, Embeddings, ApiKeys, Lifecycle):
                 remedy="name another with --home or RGRL_HOME",
             ) from error
         super().__init__(settings.database)
+
+    def check_writable(self) -> None:
+        """Raise what the next write would: ``OSError`` where a disk has no room or takes no file, ``OperationalError``
+        where the database is held by another or refuses. Nothing is left behind, and no disk is made to work: a file
+        that is gone at once reserves its room, and is never written out.
+        """
+        for folder in {self.home, self.folder or self.home}:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(_ROOM_BYTES))
+                file.flush()
+        self.take_turn(_TURN_MS)
 
     def finish_deletions(self) -> None:
         """Remove what deletions that a crash cut short have left."""

@@ -13,10 +13,10 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from preprocessing.errors import UsageError
 
-__all__ = ["WRITE", "open_engine", "read_url"]
+__all__ = ["BUSY_TIMEOUT_MS", "WRITE_WITHIN_MS", "open_engine", "read_url", "sqlite_folder"]
 
-WRITE = "rgrl_write"
-"""The execution option of a connection whose transactions write."""
+WRITE_WITHIN_MS = "rgrl_write_within_ms"
+"""The execution option of a connection whose transactions write: how long one may wait for its turn."""
 BUSY_TIMEOUT_MS = 10_000
 # The lock that a write transaction holds to its end; any number that no other program on the database takes.
 WRITERS_LOCK = 0x5247524C_0001
@@ -40,6 +40,11 @@ def read_url(url: str) -> URL:
     raise UsageError("this is no database for the job store", given=parsed.drivername, expected=expected, remedy=remedy)
 
 
+def sqlite_folder(url: URL) -> Path | None:
+    """The folder that SQLite writes to; None where another process keeps the database."""
+    return Path(str(url.database)).parent if url.get_backend_name() == "sqlite" else None
+
+
 def open_engine(url: URL) -> Engine:
     """Connections to ``url``. Write transactions take turns, and a read sees one state of the database.
 
@@ -48,8 +53,9 @@ def open_engine(url: URL) -> Engine:
     transaction reads no other changes before it writes, and rows get their numbers in the order they are committed in.
     """
     serializer = partial(json.dumps, allow_nan=False)
-    if url.get_backend_name() == "sqlite":
-        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+    folder = sqlite_folder(url)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
         engine = create_engine(url, json_serializer=serializer, **_POOL)
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -76,13 +82,15 @@ def _configure_sqlite(connection: Any, _entry: ConnectionPoolEntry) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    write = connection.get_execution_options().get(WRITE, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+    within = connection.get_execution_options().get(WRITE_WITHIN_MS)
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {within or BUSY_TIMEOUT_MS}")
+    connection.exec_driver_sql("BEGIN" if within is None else "BEGIN IMMEDIATE")
 
 
 def _begin_postgresql(connection: Connection) -> None:
-    if connection.get_execution_options().get(WRITE, False):
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {BUSY_TIMEOUT_MS}")
+    within = connection.get_execution_options().get(WRITE_WITHIN_MS)
+    if within is not None:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {within}")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS_LOCK})")
     else:
         connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

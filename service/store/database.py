@@ -15,7 +15,7 @@ from sqlalchemy import Connection, UpdateBase, event
 from sqlalchemy.exc import OperationalError
 
 from preprocessing.errors import UsageError
-from service.store.backends import WRITE, open_engine, read_url
+from service.store.backends import BUSY_TIMEOUT_MS, WRITE_WITHIN_MS, open_engine, read_url, sqlite_folder
 from service.store.claim import Claim, new_claim
 
 __all__ = ["Database"]
@@ -37,6 +37,8 @@ class Database:
     """The engine, brought to the present schema when opened; ``claim`` is the right to schedule on it."""
 
     claim: Claim
+    folder: Path | None
+    """Where the database is written to, if this process writes it."""
 
     def __init__(self, url: str) -> None:
         """``UsageError`` for a URL that names no usable database, or one written by a later version."""
@@ -46,7 +48,8 @@ class Database:
         self._counting = threading.Lock()
         self._transaction = _Transaction()
         event.listen(self._engine, "after_execute", self._note_change)
-        self._writer = self._engine.execution_options(**{WRITE: True})
+        self._writer = self._engine.execution_options(**{WRITE_WITHIN_MS: BUSY_TIMEOUT_MS})
+        self.folder = sqlite_folder(parsed)
         self.claim = new_claim(parsed)
         try:
             self._migrate()
@@ -72,6 +75,11 @@ class Database:
             for what in self._transaction.changed:
                 with self._counting:
                     self._generations[what] += 1
+
+    def take_turn(self, within_ms: int) -> None:
+        """Begin a write and end it, with nothing written; ``OperationalError`` unless its turn comes in time."""
+        with self._engine.execution_options(**{WRITE_WITHIN_MS: within_ms}).begin():
+            return
 
     @property
     def generation(self) -> int:

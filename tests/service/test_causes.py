@@ -17,12 +17,12 @@ from sqlalchemy.exc import OperationalError
 
 from service.causes import cause_of
 from service.errors import ConflictError
-from service.store import Store, backends
+from service.store import Store, database
 
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    monkeypatch.setattr(backends, "BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 50)
     with running_app(settings_in(tmp_path)) as client:
         yield client
 

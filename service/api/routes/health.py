@@ -44,7 +44,8 @@ async def live() -> LiveAnswer:
 @router.get("/readyz", responses={503: {"model": ReadyAnswer}})
 def ready(response: Response, store: StoreDep, scheduler: SchedulerDep) -> ReadyAnswer:
     """200 when the store answers, 503 when it does not; a scheduler whose last round failed or that is silent, or a
-    silent cluster, is `degraded`.
+    silent cluster, is `degraded`. A round fails, too, when nothing could be written, for a full disk or a locked store:
+    that is tried every 2 seconds.
     """
     no_store = None
     try:
