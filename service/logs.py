@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import random
 import sys
 from contextvars import ContextVar
 from typing import Any
@@ -13,10 +14,15 @@ import structlog
 from pydantic_core import PydanticSerializationError, to_json
 from structlog.typing import EventDict, Processor
 
-__all__ = ["REQUEST_ID", "add_request_id", "configure_logging"]
+__all__ = ["REQUEST_ID", "add_request_id", "configure_logging", "new_request_id"]
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The id of the request that is handled here, if one is."""
+
+
+def new_request_id() -> str:
+    """An id for what came without one; it need not be hard to guess."""
+    return f"{random.getrandbits(64):016x}"
 
 
 class _Lines:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import time
 
@@ -13,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import BODY_TOO_LARGE, problem_response, server_failed
-from service.logs import REQUEST_ID
+from service.logs import REQUEST_ID, new_request_id
 from service.metrics import Metrics
 
 __all__ = ["BodyLimit", "RequestContext", "first_header"]
@@ -34,7 +33,7 @@ class RequestContext:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         sent = first_header(scope, b"x-request-id")
-        request_id = sent if _SANE_ID.fullmatch(sent) else f"{random.getrandbits(64):016x}"
+        request_id = sent if _SANE_ID.fullmatch(sent) else new_request_id()
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         status = 0

@@ -15,11 +15,14 @@ import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.errors import problem_response
+from service.logs import new_request_id
 
 __all__ = ["BoundedProtocol", "Bounds"]
 
 # What nginx and Node take at most, and more than a browser sends.
 HEAD_BYTES = 32 * 1024
+# Heads end so, and bodies in chunks.
+BLANK_LINE = b"\r\n\r\n"
 
 log = structlog.get_logger(__name__)
 
@@ -39,9 +42,12 @@ class BoundedProtocol(HttpToolsProtocol):
         """``bounds``, and what uvicorn gives a protocol."""
         super().__init__(*args, **kwargs)
         self._bounds = bounds
-        self._in_head = False
+        self._in_head = self._in_chunks = False
         self._refused = False
-        self._unread_bytes = 0
+        # Of a head or of trailers, up to now; of a body of declared length, still to come.
+        self._unread_bytes = self._body_left = 0
+        self._last = b""
+        self._body: list[bytes] = []
         self._deadline: float | None = None
         self._unsent = 0
         self._unsent_timer: asyncio.TimerHandle | None = None
@@ -65,22 +71,19 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._unset_keepalive_if_required()
-        self._unread_bytes += len(data)
-        while data:
-            try:
-                self.parser.feed_data(data)
-                data = b""
-            except httptools.HttpParserUpgrade as offered:
-                data = self._declined(data[offered.args[0] :])
-            except httptools.HttpParserError:
-                self.send_400_response("this is no HTTP request")
+        data, start = self._last + data, len(self._last)
+        self._last = data[-len(BLANK_LINE) + 1 :]
+        while start < len(data):
+            if self._unread_bytes == HEAD_BYTES:
+                limit = f"{HEAD_BYTES} bytes of headers or trailers"
+                self._refuse(431, "head_too_large", f"the request has more than {limit}", "send fewer headers")
                 return
-        if self.transport.is_closing():
-            return
-        if self._unread_bytes > HEAD_BYTES:
-            limit = f"{HEAD_BYTES} bytes of headers or trailers"
-            self._refuse(431, "head_too_large", f"the request has more than {limit}", "send fewer headers")
-        elif not self._answering:
+            end = self._end_of_piece(data, start)
+            if not self._feed(data[start:end]):
+                return
+            start = end
+        self._hand_on_body()
+        if not self._answering:
             self._limit_time()
 
     def on_message_begin(self) -> None:
@@ -91,18 +94,28 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """A head is whole."""
         self._in_head = False
-        self._progressed()
+        headers = dict(self.headers)
+        self._body_left = int(headers.get(b"content-length", 0))
+        self._in_chunks = b"transfer-encoding" in headers
+        self._unread_bytes, self._deadline = 0, None
         if not self.parser.should_upgrade():
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body."""
+        self._unread_bytes = max(self._unread_bytes - len(body), 0)
+        self._body_left = max(self._body_left - len(body), 0)
+        self._body.append(body)
+
+    def on_chunk_complete(self) -> None:
+        """A chunk is whole, or the trailers after the last one."""
         self._unread_bytes = 0
-        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """A request is whole."""
-        self._progressed()
+        self._hand_on_body()
+        self._in_chunks = False
+        self._deadline = None
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
@@ -125,9 +138,37 @@ class BoundedProtocol(HttpToolsProtocol):
         """Whether a request is still being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _progressed(self) -> None:
-        self._unread_bytes = 0
-        self._deadline = None
+    def _hand_on_body(self) -> None:
+        """At once: uvicorn copies what it has for each piece, of which there may be one for every byte."""
+        if self._body:
+            super().on_body(b"".join(self._body))
+            self._body.clear()
+
+    def _end_of_piece(self, data: bytes, start: int) -> int:
+        """Where a head or a body may end, or a head is too long: what is fed has bytes of one of them alone, and a head
+        is counted exactly, in however many packets it comes.
+        """
+        if self._body_left > 0:
+            return start + self._body_left
+        most = start + HEAD_BYTES - self._unread_bytes
+        before = max(start - len(BLANK_LINE) + 1, 0)
+        # Chunks may hold many: the last one ends them, if any does (blank lines right behind them are not counted).
+        blank = (data.rfind if self._in_chunks else data.find)(BLANK_LINE, before, most)
+        return most if blank < 0 else blank + len(BLANK_LINE)
+
+    def _feed(self, piece: bytes) -> bool:
+        """Whether the connection is still read."""
+        self._unread_bytes += len(piece)
+        while piece:
+            try:
+                self.parser.feed_data(piece)
+                piece = b""
+            except httptools.HttpParserUpgrade as offered:
+                piece = self._declined(piece[offered.args[0] :])
+            except httptools.HttpParserError:
+                self.send_400_response("this is no HTTP request")
+                return False
+        return not self.transport.is_closing()
 
     def _declined(self, rest: bytes) -> bytes:
         """The request once more, as one that offers no other protocol (Java's client always offers HTTP/2): the parser
@@ -180,7 +221,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: int, code: str, detail: str, remedy: str) -> None:
         """Answer without a request and close, once the whole requests before it have their answers."""
-        log.info("refused before a request", status=status, code=code, client=self.client)
+        request_id = new_request_id()
+        log.info("refused before a request", status=status, code=code, client=self.client, request_id=request_id)
         self._refused = True
         self._unset_keepalive_if_required()
         if self._answering:
@@ -191,13 +233,19 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if not self._answering or not (self.cycle.response_started or self.pipeline):
-            self.transport.write(_problem(status, code, detail, remedy))
+            self.transport.write(_problem(request_id, status, code, detail, remedy))
         self.transport.close()
 
 
-def _problem(status: int, code: str, detail: str, remedy: str) -> bytes:
+def _problem(request_id: str, status: int, code: str, detail: str, remedy: str) -> bytes:
     answer = problem_response(
-        status, code, detail, remedy=remedy, retryable=status == 503, headers={"Connection": "close"}
+        status,
+        code,
+        detail,
+        remedy=remedy,
+        request_id=request_id,
+        retryable=status == 503,
+        headers={"Connection": "close", "X-Request-ID": request_id},
     )
     head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
     head += [name + b": " + value for name, value in answer.raw_headers]

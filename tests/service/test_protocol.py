@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
 import json
+import random
+import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
+import uvicorn
 from service_harness import Server, settings_in, wait_for
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
 
-from service.api.protocol import HEAD_BYTES
+from service.api.protocol import HEAD_BYTES, BoundedProtocol, Bounds
 
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
 
@@ -54,6 +61,8 @@ def problem(answer: bytes) -> dict[str, Any]:
     assert head.startswith(f"HTTP/1.1 {document['status']} ".encode())
     assert document["detail"]
     assert document["remedy"]
+    assert document["request_id"]
+    assert f"\r\nx-request-id: {document['request_id']}\r\n".encode() in head.lower()
     return document
 
 
@@ -96,6 +105,117 @@ def test_a_head_of_what_clients_send_is_taken(server: Server) -> None:
     with connected(server) as connection:
         connection.sendall(GET + b"Authorization: Bearer " + b"x" * 16_000 + b"\r\nConnection: close\r\n\r\n")
         assert received(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def cuts(size: int) -> Iterator[list[int]]:
+    """Where a head of so many bytes is cut: nowhere, near its end and the limit, everywhere, and at random."""
+    yield []
+    yield from ([size - back] for back in range(1, 6))
+    yield [HEAD_BYTES]
+    yield list(range(1024, size, 1024))
+    yield [*range(size - 8, size)]
+    rng = random.Random(size)
+    yield from (sorted(rng.sample(range(1, size), rng.choice([1, 2, 7, 40]))) for _ in range(6))
+
+
+def head_of(size: int, kind: str) -> bytes:
+    """A head of so many bytes: one long header, many, blanks around a value, a long path, blank lines before it."""
+    end = b"Connection: close\r\n\r\n"
+    lacking = size - len(GET + end)
+    match kind:
+        case "long":
+            return GET + b"X: " + b"x" * (lacking - 5) + b"\r\n" + end
+        case "many":
+            return GET + b"X: " + b"x" * (lacking % 8 + 3) + b"\r\n" + b"Y: xyz\r\n" * (lacking // 8 - 1) + end
+        case "blanks":
+            return GET + b"X:" + b" " * (lacking - 5) + b"x\r\n" + end
+        case "path":
+            return GET.replace(b"/livez", b"/livez?" + b"x" * (lacking - 1)) + end
+        case "upgrade":
+            offer = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
+            return GET + offer + b"X: " + b"x" * (lacking - 5 - len(offer)) + b"\r\n" + end
+        case _:
+            return b"\r\n" * (lacking // 2) + GET.replace(b"Host: x", b"Host: x" + b"x" * (lacking % 2)) + end
+
+
+# What may stand before a head on its connection: nothing, or a request with one body or the other.
+BEFORE = {
+    "first": b"",
+    "after a head": GET + b"\r\n",
+    "after a body": b"POST /v1/x HTTP/1.1\r\nContent-Length: 9\r\n\r\n12345\r\n\r\n",
+    "after chunks": b"POST /v1/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n\r\n\r\n\r\n0\r\nX: y\r\n\r\n",
+}
+
+
+class Wire(asyncio.Transport):
+    """What a connection was sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+async def ok(scope: Scope, receive: Receive, send: Send) -> None:
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body"})
+
+
+async def settled() -> None:
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+async def statuses_of(config: uvicorn.Config, packets: Iterable[bytes]) -> list[int]:
+    """The answers on one connection that these come on, each once the ones before it had their effect."""
+    protocol, wire = BoundedProtocol(config, ServerState(), {}, bounds=Bounds(8, 60.0)), Wire()
+    protocol.connection_made(wire)
+    for packet in packets:
+        if not wire.closed:
+            protocol.data_received(packet)
+            await settled()
+    protocol.connection_lost(None)
+    await settled()
+    return [int(status) for status in re.findall(rb"HTTP/1.1 (\d+)", wire.sent)]
+
+
+KINDS = ["long", "many", "blanks", "path", "upgrade", "blank lines"]
+# Blank lines right behind chunks are the one thing that is not counted exactly.
+HEADS = [pair for pair in itertools.product(KINDS, BEFORE) if pair != ("blank lines", "after chunks")]
+
+
+@pytest.mark.parametrize(("kind", "before"), HEADS)
+def test_the_bound_of_a_head_is_exact_however_it_is_cut(kind: str, before: str) -> None:
+    async def check() -> None:
+        config = uvicorn.Config(ok, ws="none", log_config=None)
+        first = len(BEFORE[before])
+        for size in (HEAD_BYTES, HEAD_BYTES + 1, 5 * HEAD_BYTES):
+            whole = BEFORE[before] + head_of(size, kind)
+            assert len(whole) == first + size
+            for places in cuts(size):
+                ends = [0, *(first + place for place in places), len(whole)]
+                found = await statuses_of(config, (whole[start:end] for start, end in itertools.pairwise(ends)))
+                answers = [200] * (first > 0) + [200 if size <= HEAD_BYTES else 431]
+                # While the request before is still being answered, a refusal is the connection's end.
+                ended = answers[:1] if first and size > HEAD_BYTES else answers
+                assert found in (answers, ended), (size, places)
+
+    asyncio.run(check())
 
 
 TRAILED = b"POST /v1/nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -236,3 +356,12 @@ def test_a_client_that_wants_to_close_and_offers_another_protocol_is_closed(serv
     with connected(server) as connection:
         connection.sendall(head)
         assert received(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_refusal_has_the_id_of_its_line_in_the_log(server: Server) -> None:
+    with connected(server) as connection:
+        connection.sendall(b"hello\r\n\r\n")
+        request_id = problem(received(connection))["request_id"]
+    lines = (server.settings.home.parent / "server.log").read_text().splitlines()
+    (line,) = [json.loads(line) for line in lines if request_id in line]
+    assert (line["event"], line["status"], line["request_id"]) == ("refused before a request", 400, request_id)
