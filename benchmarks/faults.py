@@ -1,9 +1,10 @@
-"""A thousand random faults against a real server: no job lost or run twice, no wrong answer, no failure without a
-cause in the log. ``python benchmarks/faults.py [--faults 1000] [--seed N] [--quick]``; exit code 1 on any violation.
+"""A thousand random faults against a real server: no job lost, failed or run twice without a fault that explains it, no
+wrong answer, no refusal without a reason, no failure without a cause in the log.
+``python benchmarks/faults.py [--faults 1000] [--seed N] [--quick]``; exit code 1 on any violation.
 
 Faults: clients gone in the middle of a request or an answer, the server killed at every phase of a job, runners and
-stages killed, the database locked, the disk full, artefacts corrupted. Beside them jobs are sent, and answers compared
-with what numpy says of the vectors that this script made.
+stages killed, the database locked, the disk full, artefacts replaced by damaged ones or damaged in place. Beside them
+jobs are sent, and answers compared with what numpy says of the vectors that this script made.
 """
 
 from __future__ import annotations
@@ -14,9 +15,6 @@ import os
 import platform
 import random
 import shutil
-import socket
-import sqlite3
-import struct
 import sys
 import tempfile
 import threading
@@ -28,19 +26,12 @@ from pathlib import Path
 
 import httpx2
 from faults_books import ENDED, Books, Truth, retried
-from faults_world import Server, damaged, make_set, small_disk, write_tables
+from faults_kinds import Faults
+from faults_world import Server, make_set, small_disk, write_tables
 
 from service.settings import ServiceSettings
 from service.store import Store
 
-KINDS = {
-    "client gone": 46,
-    "artefact corrupted": 28,
-    "process killed": 10,
-    "server killed": 7,
-    "database locked": 5,
-    "disk full": 4,
-}
 UNFINISHED = 6
 RESOURCES = {"cores": 1, "gpus": 0, "memory_bytes": 1, "disk_bytes": 0}
 TINY = {"encoder": {"layers": [8, 8]}, "run": {"epochs": 2}}
@@ -50,8 +41,9 @@ class Storm:
     """Sends jobs and questions in threads of their own while ``run`` breaks one thing after another."""
 
     def __init__(self, server: Server, truths: list[Truth], sets: Path, mounted: bool, seed: int) -> None:
-        self.server, self.truths, self.sets, self.mounted = server, truths, sets, mounted
-        self.books, self.rng, self.seed = Books(), random.Random(seed), seed
+        self.server, self.truths, self.seed = server, truths, seed
+        self.books = Books()
+        self.faults = Faults(server, truths, sets, mounted, self.books, random.Random(seed), self._submit)
         self.stages: dict[str, int] = {}
         self.graph = ""
         self.over = threading.Event()
@@ -67,20 +59,18 @@ class Storm:
         threads = [threading.Thread(target=work, daemon=True) for work in (self._question, self._send_jobs)]
         for thread in threads:
             thread.start()
-        kinds, weights = zip(*KINDS.items(), strict=True)
         for number in range(faults):
-            kind = self.rng.choices(kinds, weights)[0]
             began = time.monotonic()
-            detail = getattr(self, "_" + kind.replace(" ", "_"))()
-            self.books.faults[f"{kind}: {detail}"] += 1
-            self.took[kind] += time.monotonic() - began
+            what = self.faults.one()
+            self.books.faults[what] += 1
+            self.took[what.split(":")[0]] += time.monotonic() - began
             if (number + 1) % 50 == 0:
                 print(
                     f"{number + 1} faults, {len(self.books.jobs)} jobs",
                     {kind: round(s) for kind, s in self.took.items()},
                 )
                 sys.stdout.flush()
-            self._still_there(f"{kind}: {detail}")
+            self._still_there(what)
         self.over.set()
         for thread in threads:
             thread.join(timeout=120)
@@ -151,7 +141,7 @@ class Storm:
 
         def send() -> httpx2.Response:
             answer = client.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
-            self.books.saw(answer)
+            self.books.saw(answer, self.truths[0].ref)
             return answer
 
         answer = retried(send)
@@ -166,143 +156,6 @@ class Storm:
         job = str(answer.json()["id"])
         self.books.accepted(key, job)
         return job
-
-    # The faults; each answers with what it was.
-
-    def _client_gone(self) -> str:
-        what = self.rng.choice(["half a header", "half a body", "answer cut", "events cut", "export cut", "garbage"])
-        truth = self.rng.choice(self.truths)
-        body = json.dumps({"queries": [{"id": name} for name in truth.ids[:100]], "k": 50}).encode()
-        head = f"POST /v1/embeddings/{truth.ref}/neighbors HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        whole = head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
-        job = self.rng.choice(list(self.books.jobs.values()) or ["job_0"])
-        follow = f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"
-        sent = {
-            "half a header": whole[: self.rng.randrange(1, len(head))],
-            "half a body": whole[: -self.rng.randrange(1, len(body))],
-            "answer cut": whole,
-            "events cut": follow.encode(),
-            "export cut": f"GET /v1/embeddings/{truth.ref}/vectors HTTP/1.1\r\nHost: x\r\n\r\n".encode(),
-            "garbage": self.rng.randbytes(200),
-        }[what]
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.server.port), 5) as connection:
-            connection.settimeout(2)
-            connection.sendall(sent)
-            if what.endswith("cut") and self.rng.random() < 0.7:
-                connection.recv(self.rng.choice([1, 500]))
-            if self.rng.random() < 0.5:  # by a reset instead of an end
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        return what
-
-    def _artefact_corrupted(self) -> str:
-        truth = self.rng.choice(self.truths[:-1])
-        root = self.sets / truth.ref
-        file = self.rng.choice(
-            [
-                "set/vectors.npy",
-                "set/ids.arrow" if truth.exact else "set/ids.npy",
-                "set/manifest.json",
-                "set/index/manifest.json",
-                "graph/topology/indptr.npy",
-                "graph/topology/indices.npy",
-                "graph/manifest.json",
-                *([] if truth.exact else ["set/index/index.faiss"] * 3),
-            ]
-        )
-        content, how = self._damage((root / file).read_bytes())
-        client, rng = self.server.client(), random.Random(self.rng.random())
-        with damaged(root / file, content, root / "set" / "manifest.json"):
-            for _ in range(4):
-                self._asked_of(truth, client, rng)
-        return f"{Path(file).name} {how}"
-
-    def _asked_of(self, truth: Truth, client: httpx2.Client, rng: random.Random) -> None:
-        with suppress(httpx2.TransportError):
-            truth.ask(client, self.books, rng)
-
-    def _damage(self, whole: bytes) -> tuple[bytes | None, str]:
-        match self.rng.choice(["flipped", "flipped", "truncated", "gone"]):
-            case "flipped":
-                changed = bytearray(whole)
-                for _ in range(self.rng.choice([1, 1, 8])):
-                    changed[self.rng.randrange(len(whole))] ^= 1 << self.rng.randrange(8)
-                return bytes(changed), "flipped"
-            case "truncated":
-                return whole[: self.rng.randrange(len(whole))], "truncated"
-            case _:
-                return None, "gone"
-
-    def _process_killed(self) -> str:
-        workers = self.server.workers()
-        if not workers:
-            self._submit(self.server.client(), self.rng)
-            time.sleep(0.3)
-            workers = self.server.workers()
-        if not workers:
-            return "none there"
-        chosen = self.rng.choice(workers)
-        together = self.rng.random() < 0.3
-        kind = "a job's all" if together else "runner" if "service.jobs.runner" in _command(chosen) else "stage"
-        for one in workers if together else [chosen]:
-            if one.job == chosen.job:
-                with suppress(ProcessLookupError):
-                    os.kill(one.process.pid, 9)
-        return kind
-
-    def _server_killed(self) -> str:
-        when = self.rng.choice(["as it is", "queued", "first stage", "second stage", "between", "ending", "submitting"])
-        client = self.server.client()
-        if when == "submitting":
-            sender = threading.Thread(target=self._submit, args=(self.server.client(), random.Random(self.sent)))
-            sender.start()
-            time.sleep(self.rng.uniform(0, 0.03))
-            self._restart()
-            sender.join()
-            return when
-        if when != "as it is":
-            job = self._submit(client, self.rng, 2, 0.3)
-            marks = {"first stage": "s0 begin", "second stage": "s1 begin", "between": "s0 end", "ending": "s1 end"}
-            if job is not None and when in marks:
-                self._until(job, *marks[when].split())
-                time.sleep(self.rng.choice([0, 0, self.rng.uniform(0, 0.2)]))
-        self._restart()
-        return when
-
-    def _until(self, job: str, stage: str, mark: str) -> None:
-        end = time.monotonic() + 10
-        while time.monotonic() < end:
-            for line in (self.server.books / "ledger").read_text().splitlines()[-30:]:
-                if line.startswith(f"{job} {stage} ") and line.endswith(mark):
-                    return
-            time.sleep(0.02)
-
-    def _restart(self) -> None:
-        self.server.kill()
-        if self.rng.random() < 0.2:  # killed again while it starts
-            self.server.launch()
-            time.sleep(self.rng.uniform(0, 1.5))
-            self.server.kill()
-        self.server.start()
-
-    def _database_locked(self) -> str:
-        seconds = self.rng.choices([0.3, 1.0, 3.0, 11.5], [8, 6, 3, 1])[0]
-        database = sqlite3.connect(self.server.settings.home / "rgrl.sqlite", timeout=20, isolation_level=None)
-        with suppress(sqlite3.OperationalError):
-            database.execute("BEGIN IMMEDIATE")
-        time.sleep(seconds)
-        database.close()
-        return f"{seconds} s"
-
-    def _disk_full(self) -> str:
-        seconds = self.rng.choice([0.2, 0.5, 1.5])
-        client, rng = self.server.client(), random.Random(self.rng.random())
-        with self.server.full_disk(self.mounted):
-            end = time.monotonic() + seconds
-            while time.monotonic() < end:
-                self._asked_of(self.rng.choice(self.truths), client, rng)
-                with suppress(httpx2.TransportError):
-                    self.books.saw(client.put("/v1/aliases/other", json={"embedding": self.truths[0].ref}))
-        return f"{seconds} s"
 
     # The end.
 
@@ -327,6 +180,9 @@ class Storm:
                 self.books.wrong(f"{key} is there {count} times")
         statuses = {name: job["status"] for name, job in by_id.items()}
         self.books.check_ledger(self.server.books / "ledger", statuses, self.stages)
+        for job in found:
+            if job["status"] == "failed":
+                self.books.check_failed(job, self.truths[0].ref, self.server.settings.max_attempts)
         self.books.explain(self.server.log)
         errors = Counter((job["error"] or {}).get("code") for job in found if job["status"] == "failed")
         ends = Counter((job["kind"], job["status"]) for job in found)
@@ -363,12 +219,6 @@ class Storm:
             about = path.relative_to(home)
             if about.parts[0] == "jobs" and len(about.parts) > 1:
                 self.books.wrong(f"left behind: {about}")
-
-
-def _command(worker) -> str:
-    with suppress(Exception):
-        return " ".join(worker.process.cmdline())
-    return ""
 
 
 def main() -> int:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import random
 import re
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import httpx2
@@ -20,6 +24,17 @@ TOLERANCE = 1e-4
 RECALL = 0.8
 REACH = 2
 """Steps on the ring of ids that an edge spans."""
+DAMAGE = {"artefact corrupted", "damaged in place"}
+
+
+@dataclass
+class Fault:
+    """When it was, and the sets or jobs that it was about."""
+
+    kind: str
+    began: float
+    ended: float = math.inf
+    about: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -31,7 +46,7 @@ class Books:
     violations: list[str] = field(default_factory=list)
     unexplained: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, str] = field(default_factory=dict)  # idempotency key -> job
-    cancelled: set[str] = field(default_factory=set)
+    history: list[Fault] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def wrong(self, what: str) -> None:
@@ -40,8 +55,30 @@ class Books:
             self.violations.append(what)
             print(f"VIOLATION {what}", flush=True)
 
-    def saw(self, answer: httpx2.Response) -> None:
-        """Count an answer by its status; one of the server's failures has to be in its log."""
+    @contextmanager
+    def fault(self, kind: str) -> Iterator[Fault]:
+        """A fault, which lasts while inside."""
+        fault = Fault(kind, time.time())
+        self.history.append(fault)
+        try:
+            yield fault
+        finally:
+            fault.ended = time.time()
+
+    def met(self, kinds: set[str], since: float, until: float, about: str | None = None) -> int:
+        """How many faults of these kinds there were in that time; where it matters, such as were about ``about``."""
+        return sum(
+            fault.began <= until and fault.ended >= since and (about is None or about in fault.about)
+            for fault in list(self.history)
+            if fault.kind in kinds
+        )
+
+    def saw(self, answer: httpx2.Response, graph: str | None = None) -> None:
+        """Count an answer by its status; a refusal has a reason, and one of the server's failures is in its log.
+        ``graph`` is what a job was sent for.
+        """
+        if 400 <= answer.status_code < 500 and not self._founded(answer, graph):
+            self.wrong(f"unfounded: {answer.request.method} {answer.request.url.path}: {answer.text[:300]}")
         with self._lock:
             self.answers[str(answer.status_code)] += 1
             if answer.status_code >= 500:
@@ -75,10 +112,15 @@ class Books:
     def check_ledger(self, ledger: Path, statuses: dict[str, str], stages: dict[str, int]) -> None:
         """No two stages of a job at once, and none left out of a job that succeeded."""
         ended: dict[str, list[str]] = defaultdict(list)
+        begun: dict[tuple[str, str], float] = {}
         for line in ledger.read_text().splitlines():
-            job, stage, pid, mark = line.split()
+            job, stage, pid, moment, mark = line.split()
             if mark == "overlap":
                 self.wrong(f"stage {stage} of {job} ran beside another, as process {pid}")
+            if mark == "begin":
+                before, begun[job, stage] = begun.get((job, stage)), float(moment)
+                if before is not None and not self._killed(job, before, float(moment)):
+                    self.wrong(f"stage {stage} of {job} ran again after {float(moment) - before:.2f} s without a fault")
             if mark == "end":
                 ended[job].append(stage)
         for key, job in self.jobs.items():
@@ -86,6 +128,36 @@ class Books:
                 wanted = {f"s{number}" for number in range(stages[key])}
                 if set(ended[job]) != wanted:
                     self.wrong(f"{job} succeeded with the stages {sorted(set(ended[job]))} of {stages[key]}")
+
+    def check_failed(self, job: dict, graph: str, attempts: int) -> None:
+        """A job fails of a full disk, of damage to its ``graph``, or of kills in each of its ``attempts``."""
+        began, ended = (datetime.fromisoformat(job[name]).timestamp() for name in ("created_at", "ended_at"))
+        killed = self.met({"process killed"}, began, ended, job["id"]) + self.met({"server killed"}, began, ended)
+        full, damaged = self.met({"disk full"}, began, ended), self.met(DAMAGE, began, ended, graph)
+        if killed < attempts and not full and not damaged:
+            self.wrong(f"{job['kind']} {job['id']} failed without a fault: {json.dumps(job['error'])[:300]}")
+
+    def _killed(self, job: str, since: float, until: float) -> bool:
+        """Whether something ended a stage of the job before its result was told."""
+        alone = self.met({"process killed"}, since, until, job)
+        return bool(alone or self.met({"server killed", "disk full"}, since, until))
+
+    def _founded(self, answer: httpx2.Response, graph: str | None) -> bool:
+        """Whether there is a reason for a refusal: what is asked of, or the graph of a job, was damaged just then, the
+        disk was full, or the job to cancel has ended.
+        """
+        now, path = time.time(), answer.request.url.path.split("/")
+        began = now - answer.elapsed.total_seconds()
+        match path[2:], answer.status_code:
+            case ["embeddings", ref, *_], 409:
+                return self.met(DAMAGE, began, now, ref) > 0
+            case ["jobs"], 409:
+                return self.met(DAMAGE, began, now, graph) > 0
+            case ["jobs"], 422:
+                return self.met({"disk full"}, began, now) > 0
+            case ["jobs", _, "cancel"], 409:
+                return True
+        return False
 
 
 @dataclass(frozen=True)
@@ -106,8 +178,6 @@ class Truth:
                 books.saw(answer)
                 if answer.status_code == 200:
                     self._same(books, [rows[0]], np.array([answer.json()["vector"]]))
-                elif answer.status_code == 404:
-                    self._missing(books, answer, rows[0])
             case 1:
                 wanted = [self.ids[row] for row in rows]
                 answer = client.post(f"/v1/embeddings/{self.ref}/lookup", json={"ids": wanted, "encoding": "base64"})
@@ -151,9 +221,6 @@ class Truth:
     def _same(self, books: Books, rows: list[int], found: np.ndarray) -> None:
         if found.shape != (len(rows), self.vectors.shape[1]) or np.abs(found - self.vectors[rows]).max() > 1e-6:
             books.wrong(f"wrong vectors in {self.ref} of {[self.ids[row] for row in rows]}")
-
-    def _missing(self, books: Books, answer: httpx2.Response, row: int) -> None:
-        books.wrong(f"{self.ref} lost {self.ids[row]}: {answer.text[:300]}")
 
 
 def retried(send, seconds: float = 60.0):

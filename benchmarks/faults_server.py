@@ -43,7 +43,7 @@ def stage(spec: dict) -> int:
 
     def note(mark: str) -> None:
         with (books / "ledger").open("a") as file:
-            file.write(f"{job} {name} {os.getpid()} {mark}\n")
+            file.write(f"{job} {name} {os.getpid()} {time.time()} {mark}\n")
 
     def emit(event: str, **fields: object) -> None:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())

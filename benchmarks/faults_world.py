@@ -216,6 +216,23 @@ def damaged(file: Path, content: bytes | None, manifest: Path) -> Iterator[None]
             _put(manifest, manifest.read_bytes())
 
 
+@contextmanager
+def damaged_in_place(file: Path, content: bytes) -> Iterator[None]:
+    """``content`` written into ``file`` itself while inside, under whoever has it open, or mapped."""
+    whole = file.read_bytes()
+    try:
+        _overwrite(file, content)
+        yield
+    finally:
+        _overwrite(file, whole)
+
+
+def _overwrite(file: Path, content: bytes) -> None:
+    with file.open("r+b") as opened:
+        opened.write(content)
+        opened.truncate()
+
+
 def _put(file: Path, content: bytes | None) -> None:
     if content is None:
         file.unlink()

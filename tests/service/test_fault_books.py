@@ -1,0 +1,98 @@
+"""The books of benchmarks/faults.py notice what no fault explains, and accept what one does."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def books(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("faults_books").Books()
+
+
+def meet(books: Any, kind: str, about: str) -> None:
+    with books.fault(kind) as fault:
+        fault.about.add(about)
+
+
+@pytest.mark.parametrize(
+    ("kind", "about", "explained"),
+    [
+        ("process killed", "job_1", True),
+        ("process killed", "job_2", False),
+        ("server killed", "", True),
+        ("disk full", "", True),
+        ("database locked", "", False),
+        ("client gone", "", False),
+    ],
+)
+@pytest.mark.parametrize("between", [True, False])
+def test_a_stage_that_ran_twice(
+    books: Any, tmp_path: Path, kind: str, about: str, explained: bool, between: bool
+) -> None:
+    meet(books, kind, about)
+    first = time.time() - (1 if between else -1)
+    ledger = tmp_path / "ledger"
+    lines = [("s0", first, "begin"), ("s0", first, "end"), ("s1", first, "begin"), ("s0", first + 2, "begin")]
+    ledger.write_text("".join(f"job_1 {stage} 1 {moment} {mark}\n" for stage, moment, mark in lines))
+    books.check_ledger(ledger, {}, {})
+    assert len(books.violations) == (0 if explained and between else 1)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "about", "explained"),
+    [
+        (["disk full"], "", True),
+        (["artefact corrupted"], "graph", True),
+        (["damaged in place"], "other", False),
+        (["process killed"] * 3, "job_1", True),
+        (["process killed", "server killed", "process killed"], "job_1", True),
+        (["process killed"] * 2, "job_1", False),
+        (["process killed"] * 3, "job_2", False),
+        ([], "", False),
+    ],
+)
+def test_a_job_that_failed(books: Any, kinds: list[str], about: str, explained: bool) -> None:
+    created = datetime.now(UTC).isoformat()
+    for kind in kinds:
+        meet(books, kind, about)
+    job = {"id": "job_1", "kind": "index", "error": None, "created_at": created}
+    books.check_failed(job | {"ended_at": datetime.now(UTC).isoformat()}, "graph", 3)
+    assert len(books.violations) == (0 if explained else 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "kind", "about", "explained"),
+    [
+        ("GET", "/v1/embeddings/a/vectors/1", 409, "damaged in place", "a", True),
+        ("POST", "/v1/embeddings/a/neighbors", 409, "artefact corrupted", "b", False),
+        ("GET", "/v1/embeddings/a/vectors/1", 404, "artefact corrupted", "a", False),
+        ("POST", "/v1/embeddings/a/lookup", 429, "disk full", "", False),
+        ("POST", "/v1/jobs", 409, "artefact corrupted", "graph", True),
+        ("POST", "/v1/jobs", 409, "artefact corrupted", "b", False),
+        ("POST", "/v1/jobs", 422, "disk full", "", True),
+        ("POST", "/v1/jobs", 422, "database locked", "", False),
+        ("POST", "/v1/jobs/job_1/cancel", 409, "client gone", "", True),
+        ("GET", "/v1/jobs", 400, "disk full", "", False),
+    ],
+)
+def test_a_refusal(books: Any, method: str, path: str, status: int, kind: str, about: str, explained: bool) -> None:
+    transport = httpx2.MockTransport(lambda _request: httpx2.Response(status, stream=httpx2.ByteStream(b"{}")))
+    with httpx2.Client(base_url="http://server", transport=transport) as client:
+        with books.fault(kind) as fault:
+            fault.about.add(about)
+            books.saw(client.request(method, path), "graph")
+        assert len(books.violations) == (0 if explained else 1)
+        time.sleep(0.01)
+        books.saw(client.request(method, path), "graph")
+    assert len(books.violations) == (0 if path.endswith("cancel") else 1 if explained else 2), "the fault is over"
