@@ -5,6 +5,7 @@ reading them. Their shapes are those of ``service.search.schemas``, which the do
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -14,13 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic_core import to_json
 
+from service.arrow_streams import arrow_stream, whole_arrow_stream
 from service.search.embedding_set import EmbeddingSet
 from service.search.queries import QueryAnswer
 
 __all__ = ["lookup_arrow", "lookup_json", "neighbors_arrow", "neighbors_json", "vector_json"]
 
-# Of an Arrow IPC stream: a continuation marker and no message.
-END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 Vectors = npt.NDArray[np.float32]
 Found = npt.NDArray[np.bool_]
 
@@ -42,18 +42,19 @@ def lookup_json(identity: str, ids: Sequence[str], vectors: Vectors, found: Foun
 
 def lookup_arrow(
     identity: str, dim: int, parts: Iterable[tuple[pa.Array, Vectors, Found]]
-) -> Iterator[bytes | pa.Buffer]:
+) -> Iterator[bytes | memoryview]:
     """A lookup as an Arrow IPC stream (``id``, ``found``, ``vector``), a batch a part; the metadata names the set."""
     schema = pa.schema(
         [("id", pa.string()), ("found", pa.bool_()), ("vector", pa.list_(pa.float32(), dim))],
         metadata={"embedding": identity},
     )
-    yield memoryview(schema.serialize())
-    for ids, vectors, found in parts:
+
+    def batch(ids: pa.Array, vectors: Vectors, found: Found) -> pa.RecordBatch:
         missing = None if found.all() else pa.array(~found)
         column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), dim, mask=missing)
-        yield memoryview(pa.record_batch([ids, pa.array(found), column], schema).serialize())
-    yield END_OF_STREAM
+        return pa.record_batch([ids, pa.array(found), column], schema)
+
+    return arrow_stream(schema, itertools.starmap(batch, parts))
 
 
 def neighbors_json(identity: str, embeddings: EmbeddingSet, found: Sequence[QueryAnswer]) -> bytes:
@@ -89,12 +90,7 @@ def neighbors_arrow(identity: str, embeddings: EmbeddingSet, found: Sequence[Que
         "connected": pa.concat_arrays(connected),
     }
     facts = json.dumps([_facts(answer) for answer in found])
-    batch = pa.record_batch(columns).replace_schema_metadata({"embedding": identity, "answers": facts})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    stream: bytes = sink.getvalue().to_pybytes()
-    return stream
+    return whole_arrow_stream(pa.table(columns), {"embedding": identity, "answers": facts})
 
 
 def _rows(found: Sequence[QueryAnswer]) -> npt.NDArray[np.int64]:

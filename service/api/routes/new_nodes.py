@@ -12,6 +12,7 @@ from preprocessing.array_types import Float32Array
 from service.api.dependencies import SettingsDep, TurnDep
 from service.api.routes.embeddings import SetsDep
 from service.api.serving import ARROW_STREAM
+from service.arrow_streams import whole_arrow_stream
 from service.errors import LimitError
 from service.search.new_node_schemas import EmbedIn, EmbedOut, NewVector
 
@@ -77,11 +78,4 @@ def _numbers(vector: Float32Array) -> list[float]:
 
 def _arrow(identity: str, names: list[str], vectors: Float32Array) -> bytes:
     column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-    table = pa.table({"id": pa.array(names, pa.string()), "vector": column}).replace_schema_metadata(
-        {"embedding": identity}
-    )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return whole_arrow_stream(pa.table({"id": pa.array(names, pa.string()), "vector": column}), {"embedding": identity})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import pyarrow as pa
 from fastapi import APIRouter, Header, Query, Response
 from pydantic_core import to_json
 
 from service.api.accept import chosen
 from service.api.routes.embeddings import SetsDep
 from service.api.serving import ARROW_STREAM
+from service.arrow_streams import whole_arrow_stream
 from service.search.projection import Projection, read_projection
 from service.search.projection_schemas import ProjectionOut
 
@@ -61,9 +61,4 @@ def _arrow(identity: str, found: Projection, color: str | None) -> bytes:
         facts |= {"color": color, "color_type": str(found.color_type)}
     if found.graph_missing is not None:
         facts["graph_missing"] = found.graph_missing
-    table = found.table.replace_schema_metadata(facts)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return whole_arrow_stream(found.table, facts)
