@@ -83,7 +83,8 @@ def _configure_sqlite(connection: Any, _entry: ConnectionPoolEntry) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     within = connection.get_execution_options().get(WRITE_WITHIN_MS)
-    connection.exec_driver_sql(f"PRAGMA busy_timeout = {within or BUSY_TIMEOUT_MS}")
+    if within is not None:  # who reads waits for nobody
+        connection.exec_driver_sql(f"PRAGMA busy_timeout = {within}")
     connection.exec_driver_sql("BEGIN" if within is None else "BEGIN IMMEDIATE")
 
 
