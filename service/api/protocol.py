@@ -14,6 +14,7 @@ import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.api.middleware import BODY_IS_HERE
 from service.errors import problem_response
 
 __all__ = ["BoundedProtocol", "Bounds"]
@@ -103,6 +104,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request is whole."""
         self._progressed()
+        self.scope["state"][BODY_IS_HERE] = True
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
