@@ -14,6 +14,7 @@ import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.api.middleware import BODY_IS_HERE
 from service.errors import problem_response
 from service.logs import new_request_id
 
@@ -21,8 +22,8 @@ __all__ = ["BoundedProtocol", "Bounds"]
 
 # What nginx and Node take at most, and more than a browser sends.
 HEAD_BYTES = 32 * 1024
-# Heads end so, and bodies in chunks.
-BLANK_LINE = b"\r\n\r\n"
+# Beside a header's name and value: a colon, a blank, and the end of its line.
+HEADER_BYTES = 4
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +36,10 @@ class Bounds:
     timeout_s: float
 
 
+class _HeadTooLargeError(Exception):
+    """What a head, or trailers, hold is more than their bound."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. What is refused before there is a request has a problem document for an answer, too."""
 
@@ -42,12 +47,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """``bounds``, and what uvicorn gives a protocol."""
         super().__init__(*args, **kwargs)
         self._bounds = bounds
-        self._in_head = self._in_chunks = False
+        self._in_head = False
         self._refused = False
-        # Of a head or of trailers, up to now; of a body of declared length, still to come.
-        self._unread_bytes = self._body_left = 0
-        self._last = b""
-        self._body: list[bytes] = []
+        self._head_bytes = self._unread_bytes = 0
         self._deadline: float | None = None
         self._unsent = 0
         self._unsent_timer: asyncio.TimerHandle | None = None
@@ -71,51 +73,59 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._unset_keepalive_if_required()
-        data, start = self._last + data, len(self._last)
-        self._last = data[-len(BLANK_LINE) + 1 :]
-        while start < len(data):
-            if self._unread_bytes == HEAD_BYTES:
-                limit = f"{HEAD_BYTES} bytes of headers or trailers"
-                self._refuse(431, "head_too_large", f"the request has more than {limit}", "send fewer headers")
+        self._unread_bytes += len(data)
+        while data:
+            try:
+                self.parser.feed_data(data)
+                data = b""
+            except httptools.HttpParserUpgrade as offered:
+                data = self._declined(data[offered.args[0] :])
+            except httptools.HttpParserError as error:
+                if isinstance(error.__context__, _HeadTooLargeError):
+                    self._refuse_head()
+                else:
+                    self.send_400_response("this is no HTTP request")
                 return
-            end = self._end_of_piece(data, start)
-            if not self._feed(data[start:end]):
-                return
-            start = end
-        self._hand_on_body()
-        if not self._answering:
+        if self.transport.is_closing():
+            return
+        if self._unread_bytes > 2 * HEAD_BYTES:
+            # One header without an end, or blanks: nothing of it was counted.
+            self._refuse_head()
+        elif not self._answering:
             self._limit_time()
 
     def on_message_begin(self) -> None:
         """A head begins."""
         super().on_message_begin()
         self._in_head = True
+        self._head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the path."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer."""
+        self._count(len(name) + len(value) + HEADER_BYTES)
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """A head is whole."""
         self._in_head = False
-        headers = dict(self.headers)
-        self._body_left = int(headers.get(b"content-length", 0))
-        self._in_chunks = b"transfer-encoding" in headers
-        self._unread_bytes, self._deadline = 0, None
+        self._progressed()
         if not self.parser.should_upgrade():
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body."""
-        self._unread_bytes = max(self._unread_bytes - len(body), 0)
-        self._body_left = max(self._body_left - len(body), 0)
-        self._body.append(body)
-
-    def on_chunk_complete(self) -> None:
-        """A chunk is whole, or the trailers after the last one."""
         self._unread_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """A request is whole."""
-        self._hand_on_body()
-        self._in_chunks = False
-        self._deadline = None
+        self._progressed()
+        self.scope["state"][BODY_IS_HERE] = True
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
@@ -138,37 +148,18 @@ class BoundedProtocol(HttpToolsProtocol):
         """Whether a request is still being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _hand_on_body(self) -> None:
-        """At once: uvicorn copies what it has for each piece, of which there may be one for every byte."""
-        if self._body:
-            super().on_body(b"".join(self._body))
-            self._body.clear()
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > HEAD_BYTES:
+            raise _HeadTooLargeError
 
-    def _end_of_piece(self, data: bytes, start: int) -> int:
-        """Where a head or a body may end, or a head is too long: what is fed has bytes of one of them alone, and a head
-        is counted exactly, in however many packets it comes.
-        """
-        if self._body_left > 0:
-            return start + self._body_left
-        most = start + HEAD_BYTES - self._unread_bytes
-        before = max(start - len(BLANK_LINE) + 1, 0)
-        # Chunks may hold many: the last one ends them, if any does (blank lines right behind them are not counted).
-        blank = (data.rfind if self._in_chunks else data.find)(BLANK_LINE, before, most)
-        return most if blank < 0 else blank + len(BLANK_LINE)
+    def _refuse_head(self) -> None:
+        limit = f"{HEAD_BYTES} bytes of headers or trailers"
+        self._refuse(431, "head_too_large", f"the request has more than {limit}", "send fewer headers")
 
-    def _feed(self, piece: bytes) -> bool:
-        """Whether the connection is still read."""
-        self._unread_bytes += len(piece)
-        while piece:
-            try:
-                self.parser.feed_data(piece)
-                piece = b""
-            except httptools.HttpParserUpgrade as offered:
-                piece = self._declined(piece[offered.args[0] :])
-            except httptools.HttpParserError:
-                self.send_400_response("this is no HTTP request")
-                return False
-        return not self.transport.is_closing()
+    def _progressed(self) -> None:
+        self._head_bytes = self._unread_bytes = 0
+        self._deadline = None
 
     def _declined(self, rest: bytes) -> bytes:
         """The request once more, as one that offers no other protocol (Java's client always offers HTTP/2): the parser

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array
 from service.search.sorted_rows import contains
 
-__all__ = ["Ranking", "cosines", "inverse_norms", "pair_cosines", "rank", "scan", "scan_rows", "unit"]
+__all__ = ["Ranking", "cosines", "inverse_norms", "pair_cosines", "rank", "rank_each", "scan", "scan_rows", "unit"]
 
 FloatArray = npt.NDArray[Any]
 
@@ -27,6 +27,8 @@ SLACK = 1e-5
 _LEAST, _MOST = 1e-200, 1e200
 _TINY = np.finfo(np.float64).tiny
 BLOCK_BYTES = 16 << 20
+# Vectors that a core's cache holds, at 128 numbers.
+RANKED_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,13 @@ def inverse_norms(vectors: FloatArray) -> Float32Array:
     return inverse
 
 
-def cosines(vectors: FloatArray, rows: Int64Array, query: Float64Array) -> Float64Array:
-    """Rounded cosines [R] of the unit vector ``query`` [D] and ``vectors[rows]``; 0 where a vector is zero."""
-    chosen = vectors.take(rows, axis=0).astype(np.float64, copy=False)
+def cosines(vectors: FloatArray, rows: Int64Array, queries: Float64Array) -> Float64Array:
+    """Rounded cosines [Q, R] of the unit vectors ``queries`` [Q, D] and ``vectors[rows]``, ``rows`` [Q, R]; 0 where a
+    vector is zero. A row below 0 stands for any.
+    """
+    chosen = vectors.take(rows, axis=0, mode="clip").astype(np.float64, copy=False)
     # einsum sums every row in the same order, so equal vectors score equal; BLAS does not promise that.
-    return _rounded(np.einsum("nd,d->n", chosen, query), np.einsum("nd,nd->n", chosen, chosen))
+    return _rounded(np.einsum("qrd,qd->qr", chosen, queries), np.einsum("qrd,qrd->qr", chosen, chosen))
 
 
 def pair_cosines(one: FloatArray, other: FloatArray) -> Float64Array:
@@ -93,11 +97,26 @@ def _rounded(dots: Float64Array, squares: Float64Array) -> Float64Array:
 
 def rank(vectors: FloatArray, rows: Int64Array, query: Float64Array, k: int) -> Ranking:
     """The best ``k`` of candidate ``rows`` by cosine, ties by row."""
-    rows = np.sort(rows)
-    scores = cosines(vectors, rows, query)
-    # Stable, so that ties stay in the order of rows.
-    order = (-scores).argsort(kind="stable")[:k]
-    return Ranking(rows[order], scores[order])
+    return _best(rows, cosines(vectors, rows[None], query[None])[0], k)
+
+
+def rank_each(
+    vectors: FloatArray, rows: Int64Array, allowed: npt.NDArray[np.bool_], queries: Float64Array, k: int
+) -> list[Ranking]:
+    """``rank`` of those of ``rows`` [Q, R] that are ``allowed`` [Q, R], for every query of ``queries`` [Q, D]."""
+    if len(rows) == 1:
+        return [rank(vectors, rows[0][allowed[0]], queries[0], k)]
+    rankings = []
+    step = max(1, RANKED_AT_ONCE // rows.shape[1])
+    for start in range(0, len(rows), step):
+        some = slice(start, start + step)
+        scores = cosines(vectors, rows[some], queries[some])
+        order = np.lexsort((rows[some], -scores, ~allowed[some]))
+        counts = allowed[some].sum(axis=1).tolist()
+        for best, count, own, score in zip(order, counts, rows[some], scores, strict=True):
+            best = best[: min(k, count)]
+            rankings.append(Ranking(own[best], score[best]))
+    return rankings
 
 
 def scan(

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from preprocessing.array_types import Float32Array, Float64Array, Int64Array
-from service.search.exact import Ranking, inverse_norms, rank, scan, scan_rows
+from service.search.exact import Ranking, inverse_norms, rank_each, scan, scan_rows
 from service.search.index_settings import MAX_EFFORT, IndexKind
 from service.search.knn_index import KnnIndex
 from service.search.matches import Matches
@@ -141,11 +141,12 @@ def _by_index(
         if fetch > min(FETCH_LIMIT, nodes):
             continue
         found = index.search(queries[group], fetch, effort)
-        for query, rows in zip(group, found, strict=True):
-            allowed = (rows >= 0) & ~contains(excluded[query], rows)
-            if among is not None:
-                allowed &= among.mask[rows]
-            ranking = rank(space.vectors, rows[allowed], queries[query], k)
+        allowed = found >= 0
+        for query, rows, own in zip(group, found, allowed, strict=True):
+            own &= ~contains(excluded[query], rows)
+        if among is not None:
+            allowed &= among.mask[found]
+        for query, ranking in zip(group, rank_each(space.vectors, found, allowed, queries[group], k), strict=True):
             left = nodes - len(excluded[query]) if among is None else among.outside(excluded[query])
             if len(ranking) >= min(k, left):
                 answers[query] = _answer(ranking, k, strategy)

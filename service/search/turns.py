@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from service.errors import BusyError
 
@@ -27,16 +26,24 @@ class Turns:
         self._at_once, self._wait_s = at_once, wait_s
         self._what, self._setting, self._remedy = what, setting, remedy
 
-    @contextlib.contextmanager
-    def turn(self, *, wait: bool = True) -> Iterator[None]:
-        """Hold a place while inside; ``BusyError`` when none becomes free in time, or at once where not to ``wait``."""
+    def turn(self, *, wait: bool = True) -> AbstractContextManager[None]:
+        """Hold a place from now to the end of the ``with``; ``BusyError`` when none becomes free in time, or at once
+        where not to ``wait``.
+        """
         if not self._places.acquire(timeout=self._wait_s if wait else 0):
             raise BusyError(
                 f"the server is busy with other {self._what}",
                 expected=f"at most {self._at_once} {self._what} at a time (setting {self._setting})",
                 remedy=self._remedy,
             )
-        try:
-            yield
-        finally:
-            self._places.release()
+        return _Place(self._places)
+
+
+class _Place(AbstractContextManager[None]):
+    """Given back at the end."""
+
+    def __init__(self, places: threading.Semaphore) -> None:
+        self._places = places
+
+    def __exit__(self, *error: object) -> None:
+        self._places.release()

@@ -18,6 +18,7 @@ from service.api import auth, direct
 from service.api.app import create_app
 from service.search.index_settings import IndexSettings
 from service.search.indexing import build_index
+from service.search.schemas import LookupIn
 
 NODES, DIM = 500, 8
 ONE_QUERY = {"queries": [{"id": 3}], "k": 5}
@@ -122,6 +123,7 @@ def test_one_vector_is_looked_up_at_once_whatever_the_last_waited_for(
     monkeypatch.setattr(direct, "PAUSE_S", 0.5)
     with monkeypatch.context() as slow:
         slow.setattr(direct, "SLOW_S", -1.0)
+        slow.setattr(direct, "SLOW_TOGETHER_S", 0.0)
         post(client, ref, "lookup", {"ids": [1, 2]})
     post(client, ref, "lookup", {"ids": [1]})
     assert threads == []
@@ -163,28 +165,46 @@ def test_no_turn_at_once_is_a_turn_in_a_thread(
     assert (waits, len(threads)) == ([False, True], 1)
 
 
-def test_a_search_that_waited_for_the_disk_sends_the_next_to_threads_for_a_while(
-    serving: tuple[TestClient, str], threads: list[Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("searches", "sent_to_threads"),
+    [
+        (["late", "late"], True),
+        (["late", "in time", "late"], False),
+        (["very late"], True),
+        (["late"], False),
+    ],
+)
+def test_searches_that_waited_for_the_disk_send_the_next_to_threads_for_a_while(
+    serving: tuple[TestClient, str],
+    threads: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    searches: list[str],
+    sent_to_threads: bool,
 ) -> None:
     client, ref = serving
+    post(client, ref, "neighbors", ONE_QUERY)  # in time, whatever was before
     monkeypatch.setattr(direct, "PAUSE_S", 0.5)
     monkeypatch.setattr(direct, "SLOW_S", 0.2)
-    embeddings = client.app.state.embeddings.get(ref)[1]  # type: ignore[attr-defined]
-    really = embeddings.space().index.search
+    monkeypatch.setattr(direct, "SLOW_TOGETHER_S", 0.6)
+    index = client.app.state.embeddings.get(ref)[1].space().index  # type: ignore[attr-defined]
+    really = index.search
+    seconds = {"in time": 0.0, "late": 0.4, "very late": 0.8}
 
-    def slow(*given: Any) -> Any:
-        time.sleep(2 * direct.SLOW_S)
-        return really(*given)
+    for which in searches:
 
-    monkeypatch.setattr(embeddings.space().index, "search", slow)
-    post(client, ref, "neighbors", ONE_QUERY)
+        def search(*given: Any, wait: float = seconds[which]) -> Any:
+            time.sleep(wait)
+            return really(*given)
+
+        with monkeypatch.context() as slow:
+            slow.setattr(index, "search", search)
+            post(client, ref, "neighbors", ONE_QUERY)
     assert threads == []
-    monkeypatch.setattr(embeddings.space().index, "search", really)
     post(client, ref, "neighbors", ONE_QUERY)
-    assert len(threads) == 1
+    assert len(threads) == sent_to_threads
     time.sleep(0.6)
     post(client, ref, "neighbors", ONE_QUERY)
-    assert len(threads) == 1
+    assert len(threads) == sent_to_threads
 
 
 def test_a_graph_that_is_to_be_read_is_read_in_a_thread(serving: tuple[TestClient, str], threads: list[Any]) -> None:
@@ -207,3 +227,19 @@ def test_an_error_at_once_is_the_error_of_the_route(serving: tuple[TestClient, s
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == "/queries/0/id"
     assert threads == []
+
+
+@pytest.mark.parametrize("text", ["a\\u0000b", "\\ud800", "\\uDC00x", "\\\\\\u0000"])
+def test_text_that_cannot_be_sent_is_refused_however_it_is_spelt(serving: tuple[TestClient, str], text: str) -> None:
+    client, ref = serving
+    for verb, body in (("lookup", '{"ids": ["%s"]}'), ("neighbors", '{"queries": [{"id": "%s"}]}')):
+        content = (body % text).encode()
+        answer = client.post(
+            f"/v1/embeddings/{ref}/{verb}", content=content, headers={"Content-Type": "application/json"}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed"), answer.text
+
+
+def test_text_that_can_be_sent_is_read_escaped_and_not() -> None:
+    for spelt in (b"\xc3\xa9", b"\\u00e9"):
+        assert LookupIn.of_json(b'{"ids": ["' + spelt + b'", 1]}').ids == ["é", 1]

@@ -67,6 +67,38 @@ def test_scan_is_brute_force_whatever_the_blocks(data: st.DataObject) -> None:
     assert found.scores.tolist() == pytest.approx([score for score, _ in expected], abs=2e-7)
 
 
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_candidates_of_many_queries_are_ranked_as_those_of_one(data: st.DataObject) -> None:
+    """Whatever an index found for each (−1: nothing), and whatever of it may not be returned."""
+    nodes, queries, width = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 7)), data.draw(st.integers(1, 12))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    vectors = rng.integers(-2, 3, (nodes, 3)).astype(data.draw(st.sampled_from([np.float16, np.float32, np.float64])))
+    directions = unit(rng.integers(1, 4, (queries, 3)))
+    found = np.stack([rng.permutation(np.r_[np.arange(nodes), np.full(width, -1)])[:width] for _ in range(queries)])
+    allowed = (found >= 0) & (rng.random(found.shape) < 0.7)
+    k = data.draw(st.integers(1, 14))
+    together, exact.RANKED_AT_ONCE = exact.RANKED_AT_ONCE, data.draw(st.integers(1, 40))
+    try:
+        rankings = exact.rank_each(vectors, found, allowed, directions, k)
+    finally:
+        exact.RANKED_AT_ONCE = together
+    for ranking, own, lets, direction in zip(rankings, found, allowed, directions, strict=True):
+        expected = brute(vectors, direction, k, set(range(nodes)) - set(own[lets].tolist()))
+        assert ranking.rows.tolist() == [row for _, row in expected]
+        assert ranking.scores.tolist() == pytest.approx([score for score, _ in expected], abs=2e-7)
+        alone = exact.rank(vectors, own[lets], direction, k)
+        assert (ranking.rows.tolist(), ranking.scores.tolist()) == (alone.rows.tolist(), alone.scores.tolist())
+
+
+def test_what_may_not_be_returned_stays_out_beside_vectors_without_numbers() -> None:
+    vectors = np.array([[1, 0], [np.nan, 0], [0, 1], [1, 1]], dtype=np.float32)
+    found = np.array([[0, 1, 2, 3], [3, 2, 1, 0]])
+    allowed = np.array([[True, True, False, True], [True, False, True, False]])
+    rankings = exact.rank_each(vectors, found, allowed, np.eye(2), 4)
+    assert [ranking.rows.tolist() for ranking in rankings] == [[0, 3, 1], [3, 1]]
+
+
 def test_scan_of_half_precision_vectors_agrees_with_their_values(cloud: npt.NDArray[np.float32]) -> None:
     half = cloud.astype(np.float16)
     [found] = scan(half, inverse_norms(half), unit(cloud[3])[None], 5, [rows()])
