@@ -24,8 +24,10 @@ from service.client.export import exported
 from service.client.models import (
     Alias,
     Answers,
+    DryRun,
     Embedded,
     Embedding,
+    Estimate,
     Event,
     Graph,
     Job,
@@ -34,6 +36,7 @@ from service.client.models import (
     Neighbors,
     PairScore,
     Projection,
+    Resources,
 )
 from service.client.transport import ApiError, ServerBusyError, Transport, UnreachableError
 
@@ -45,8 +48,10 @@ __all__ = [
     "Answers",
     "ApiError",
     "Client",
+    "DryRun",
     "Embedded",
     "Embedding",
+    "Estimate",
     "Event",
     "Graph",
     "Job",
@@ -55,6 +60,7 @@ __all__ = [
     "Neighbors",
     "PairScore",
     "Projection",
+    "Resources",
     "UnreachableError",
 ]
 
@@ -130,9 +136,14 @@ class Client:
 
         The key keeps a retried request from queueing a second job; one is made up unless given.
         """
-        body = {"kind": kind} | {field: value for field, value in fields.items() if value is not None}
         headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
-        return Job.model_validate(self._transport.request("POST", "/v1/jobs", json=body, headers=headers).json())
+        response = self._transport.request("POST", "/v1/jobs", json=_job_body(kind, fields), headers=headers)
+        return Job.model_validate(response.json())
+
+    def dry_run(self, kind: JobKind, **fields: Any) -> DryRun:
+        """What ``submit`` with these fields would do and take; nothing is queued. What it would refuse is refused."""
+        body, params = _job_body(kind, fields), {"dry_run": True}
+        return DryRun.model_validate(self._transport.request("POST", "/v1/jobs", json=body, params=params).json())
 
     def job(self, job_id: str) -> Job:
         """One job."""
@@ -146,6 +157,10 @@ class Client:
     def cancel(self, job_id: str) -> Job:
         """Ask for a job's end; ``wait`` tells when its processes are gone. ``ConflictError`` if it has ended."""
         return Job.model_validate(self._json("POST", f"/v1/jobs/{job_id}/cancel"))
+
+    def delete_job(self, job_id: str) -> None:
+        """Forget an ended job, its events, log and checkpoints; what it made stays."""
+        self._transport.request("DELETE", f"/v1/jobs/{job_id}", repeatable=False)
 
     def logs(self, job_id: str, tail: int = 100) -> list[str]:
         """The last lines of a job's log."""
@@ -353,6 +368,10 @@ class Client:
             cursor = page["next_cursor"]
             if cursor is None:
                 return
+
+
+def _job_body(kind: JobKind, fields: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind} | {field: value for field, value in fields.items() if value is not None}
 
 
 def _if_match(version: int | None) -> dict[str, str]:
