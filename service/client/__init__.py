@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sys
 import time
@@ -67,6 +68,7 @@ __all__ = [
 NodeId = str | int
 JobKind = Literal["ingest", "append", "preprocess", "train", "embed", "evaluate", "index", "pipeline"]
 
+LOCAL = "http://127.0.0.1:8000"
 LOOKUP_IDS = 100_000
 NEIGHBOR_QUERIES = 256
 RECONNECT_S = 1.0
@@ -77,9 +79,11 @@ PATIENCE_S = 60.0
 class Client:
     """One server. Failures are ``ApiError`` (its kinds tell what to do) or ``UnreachableError``."""
 
-    def __init__(self, url: str = "http://127.0.0.1:8000", key: str | None = None) -> None:
-        """``key`` is an API key, where the server has any."""
-        self._transport = Transport(url, key)
+    def __init__(self, url: str | None = None, key: str | None = None) -> None:
+        """``key`` is an API key, where the server has any; by default ``RGRL_SERVER``, or this machine's, and
+        ``RGRL_KEY``, as for commands.
+        """
+        self._transport = Transport(url or os.environ.get("RGRL_SERVER") or LOCAL, key or os.environ.get("RGRL_KEY"))
 
     def __enter__(self) -> Client:
         return self

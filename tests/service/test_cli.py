@@ -369,6 +369,17 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path, rgrl: Callable[..., tu
     assert "reader" in rgrl("keys", "list", "--home", tmp_path)[1]
 
 
+@pytest.mark.parametrize("command", [["list"], ["revoke", "key_1"]])
+def test_keys_of_no_home_make_none(
+    tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]], command: list[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for home in (tmp_path / "none", tmp_path / "empty"):
+        code, out, err = rgrl("keys", *command, "--home", home)
+        assert (code, out, "no home here" in err, str(home) in err, "--home" in err) == (2, "", True, True, True), err
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+
+
 def test_a_key_is_revoked_by_a_name_that_is_its_alone(
     tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -476,3 +487,14 @@ def test_an_unknown_setting_is_told_its_siblings(
     assert code == 2
     assert "unknown" in told
     assert expected in told.split("expected:")[1]
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [("optimiser.lr=3", "optimizer"), ("optimizer.epochs=3", "run.epochs"), ("lr=1", "optimizer.lr")],
+)
+def test_an_unknown_setting_is_told_what_is_meant(
+    tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]], setting: str, meant: str
+) -> None:
+    told = rgrl("train", str(tmp_path), str(tmp_path / "out"), "--set", setting)[2]
+    assert f"`{meant}`" in told.split("remedy:")[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from embedding_fixtures import add_set, write_bundle, write_set
 from service_harness import Server, job_of, settings_in, submit, wait_end, wait_for
 
 from service.client import Client
+from service.search.filter_schemas import Condition, Filter, Match
 from service.store import Store
 
 
@@ -123,6 +125,19 @@ def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embed
         assert (code, "not a JSON object" in err) == (2, True), err
     code, out, _ = remote("neighbors", embedding, 3, "-k", 2)
     assert (code, answers[0]["results"][0]["id"] in out, "exact_no_index" in out) == (0, True, True)
+
+
+def test_the_help_of_filters_shows_filters_of_every_kind(rgrl: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = rgrl("neighbors", "--help")
+    examples = re.findall(r"^ +[a-z ]+: +(\{.*?\]\})$", out, re.MULTILINE | re.DOTALL)
+    filters = [Filter.model_validate_json(text) for text in examples]
+    assert (code, len(filters)) == (0, 6)
+    used = {name for one in filters for name in one.model_fields_set}
+    conditions = [part for one in filters for parts in one.clauses.values() for part in parts]
+    assert used == set(Filter.model_fields)
+    assert {name for part in conditions for name in part.model_fields_set} == set(Condition.model_fields)
+    matches = [part.match for part in conditions if isinstance(part, Condition) and part.match is not None]
+    assert {name for match in matches for name in match.model_fields_set} == set(Match.model_fields)
 
 
 def test_neighbors_that_pass_a_filter(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
