@@ -1,4 +1,4 @@
-"""``rgrl jobs``: submit, list, show, logs, cancel, watch and delete jobs of a server."""
+"""``rgrl jobs``: submit, list, show, logs, cancel, watch, edit and delete jobs of a server."""
 
 from __future__ import annotations
 
@@ -196,6 +196,25 @@ def cancel(job: JobId, server: Server = DEFAULT_SERVER, key: Key = None, as_json
     print_record(asked, as_json=as_json)
     if not asked.ended:
         print(f"the job is asked to end; `rgrl jobs watch {job}` tells when it has", file=sys.stderr)
+
+
+@app.command()
+def edit(
+    job: JobId,
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label, in place of all there are; repeatable.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher starts first; while the job is queued.")] = None,
+    server: Server = DEFAULT_SERVER,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a job's name, labels or priority; what is left out stays."""
+    changes = {"name": name, "labels": _labels(label) if label else None, "priority": priority}
+    with connect(server, key) as client:
+        changed = client.edit_job(job, **{field: value for field, value in changes.items() if value is not None})
+    print_record(changed, as_json=as_json)
 
 
 @app.command()

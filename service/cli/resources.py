@@ -197,6 +197,13 @@ def list_aliases(server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJs
     )
 
 
+@aliases.command("show")
+def show_alias(name: Name, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """One alias: its set and its version."""
+    with connect(server, key) as client:
+        print_record(client.alias(name), as_json=as_json)
+
+
 @aliases.command("set")
 def set_alias(
     name: Name,

@@ -162,6 +162,10 @@ class Client:
         """Ask for a job's end; ``wait`` tells when its processes are gone. ``ConflictError`` if it has ended."""
         return Job.model_validate(self._json("POST", f"/v1/jobs/{job_id}/cancel"))
 
+    def edit_job(self, job_id: str, **changes: Any) -> Job:
+        """Change ``name``, ``labels`` (all of them) or, while it is queued, ``priority``; what is left out stays."""
+        return Job.model_validate(self._json("PATCH", f"/v1/jobs/{job_id}", changes))
+
     def delete_job(self, job_id: str) -> None:
         """Forget an ended job, its events, log and checkpoints; what it made stays."""
         self._transport.request("DELETE", f"/v1/jobs/{job_id}", repeatable=False)

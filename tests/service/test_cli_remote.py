@@ -87,7 +87,10 @@ def test_server_errors_have_exit_codes(remote: Callable[..., tuple[int, str, str
     [
         (["neighbors", "SET", "nobody"], ["there is no node", "nobody"]),
         (["neighbors", "SET", "1", "-k", "100000"], ["more neighbours a query", "100000"]),
-        (["neighbors", "SET", "1", "--filter", '{"must": [{"key": "age", "is_null": true}]}'], ["graph"]),
+        (
+            ["neighbors", "SET", "1", "--filter", '{"must": [{"key": "age", "is_null": true}]}'],
+            ["a whole graph bundle"],
+        ),
         (["jobs", "show", "job_none"], ["there is no such job"]),
         (["jobs", "watch", "job_none"], ["there is no such job"]),
         (["jobs", "delete", "job_none"], ["there is no such job"]),
@@ -208,7 +211,22 @@ def test_a_priority_is_that_of_the_job(server: Server, remote: Callable[..., tup
     graph.touch()
     code, out, err = remote("jobs", "submit", "pipeline", "--graph", graph, "--priority", 7, "--json")
     assert code == 0, err
-    assert server.client.get(f"/v1/jobs/{json.loads(out)['id']}").json()["priority"] == 7
+    job = json.loads(out)["id"]
+    assert server.client.get(f"/v1/jobs/{job}").json()["priority"] == 7
+
+
+def test_a_waiting_job_is_edited(server: Server, remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
+    graph = server.client.get(f"/v1/embeddings/{embedding}").json()["graph"]
+    first = submit(server.client, graph, ("one", {"seconds": 60}))
+    job = submit(server.client, graph, name="before", priority=3)
+    assert remote("jobs", "edit", job, "--label", "team=search", "--priority", 0)[0] == 0
+    told = job_of(server.client, job)
+    assert (told["name"], told["priority"], told["labels"]) == ("before", 0, {"team": "search"})
+    assert json.loads(remote("jobs", "edit", job, "--name", "after", "--json")[1])["name"] == "after"
+    assert job_of(server.client, job)["labels"] == {"team": "search"}
+    for one in (job, first):
+        server.client.post(f"/v1/jobs/{one}/cancel")
+        wait_end(server.client, one)
 
 
 def test_a_graph_from_register_to_delete(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
@@ -292,6 +310,7 @@ def test_graphs_embeddings_and_aliases(remote: Callable[..., tuple[int, str, str
     assert told("aliases", "set", "mine", embedding)["version"] == 1
     assert remote("aliases", "set", "mine", embedding, "--if-version", 9)[0] == 1
     assert [one["name"] for one in told("aliases", "list")] == ["mine"]
+    assert (told("aliases", "show", "mine")["embedding"], remote("aliases", "show", "none")[0]) == (embedding, 3)
     for command in (("embeddings", "list"), ("aliases", "list"), ("embeddings", "show", "mine")):
         assert embedding in remote(*command)[1]
     assert shown["graph"] in remote("graphs", "list")[1]
