@@ -37,6 +37,13 @@ __all__ = [
 ]
 
 MANIFEST = "manifest.json"
+_MADE_BY = {
+    "graph_bundle": "rgrl ingest --nodes NODES --edges EDGES OUT",
+    "ppr_rows": "rgrl preprocess BUNDLE",
+    "embedding_set": "rgrl train BUNDLE OUT",
+    "knn_index": "rgrl index EMBEDDINGS",
+}
+"""Commands, by the kind of artefact that they make."""
 SCHEMA_VERSION = 1
 _FINGERPRINT = "fingerprint"
 
@@ -84,13 +91,13 @@ def read_manifest(path: Path, kind: str) -> dict[str, Any]:
     file = path / MANIFEST
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(
-            "there is no artefact here",
+            "this is a file" if path.is_file() else "there is no artefact here",
             given=path,
             expected=expected,
             where=str(path),
-            remedy="check the path",
+            remedy=f"check the path; {_how_made(path, kind)}" if kind in _MADE_BY else "check the path",
         ) from None
     except (OSError, ValueError) as error:
         raise ArtifactError(f"the manifest cannot be read ({error})", expected=expected, where=str(file)) from error
@@ -106,6 +113,13 @@ def read_manifest(path: Path, kind: str) -> dict[str, Any]:
             where=str(path),
         )
     return manifest
+
+
+def _how_made(path: Path, kind: str) -> str:
+    command = _MADE_BY[kind]
+    if kind == "graph_bundle" and path.is_file():
+        command = f"rgrl ingest {'--npz' if path.suffix == '.npz' else '--edges'} {path} OUT"
+    return f"`{command}` makes a {kind.replace('_', ' ')}"
 
 
 def finished(path: Path, kind: str, identity: str) -> dict[str, Any] | None:

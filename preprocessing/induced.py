@@ -40,6 +40,7 @@ class _Spec(Settings):
 def induce(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     """Stage ``induce``: ``{"bundle": PATH, "out": PATH, "settings": InduceSettings}`` to a bundle at ``out``.
 
+    Returns its counts, and ``cut_from``: the nodes, labels and split of the whole graph.
     ``InputError`` where the bundle has no split, or its parts no edge among them. Ids stay as they are.
     """
     request = _Spec.model_validate(spec)
@@ -59,7 +60,9 @@ def induce(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     def read(_: Path) -> RawGraph:
         return _induced(bundle, rows, settings)
 
-    return make_bundle(request.out, read, settings, source, fingerprint(source), emitter)
+    summary = make_bundle(request.out, read, settings, source, fingerprint(source), emitter)
+    whole = {name: bundle.manifest.get(name) for name in ("labels", "split")}
+    return {**summary, "cut_from": {"nodes": bundle.num_nodes, **whole}}
 
 
 def _induced(bundle: Bundle, rows: Int64Array, settings: GraphSettings) -> RawGraph:

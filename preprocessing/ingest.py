@@ -223,4 +223,5 @@ def _fill(buckets: ArcBuckets, relations: Sequence[Arcs]) -> None:
 
 
 def _summary(manifest: dict[str, Any]) -> dict[str, Any]:
-    return {name: manifest[name] for name in ("counts", "direction", "id_type", "features", "labels", "content_hash")}
+    told = ("counts", "direction", "id_type", "features", "labels", "split", "content_hash")
+    return {name: manifest.get(name) for name in told}

@@ -24,7 +24,7 @@ from preprocessing.row_parts import read_rows
 from preprocessing.settings import PprSettings
 from preprocessing.workspace import Rows
 
-__all__ = ["Before", "KeptRows", "write_change"]
+__all__ = ["Before", "KeptRows", "Tally", "tally_rows", "write_change"]
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -55,6 +55,40 @@ def write_change(
     partial = change / "bounds.partial.npy"
     _save(partial, bounds)
     partial.replace(last)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many rows were ``kept`` and ``recomputed``, these by why: of ``new`` nodes, ``moved`` perhaps by more than
+    the tolerance, or ``unproved``: rows that lose their proof by the move, with a tie at the K-th place, with too few
+    neighbours or with one that is gone.
+    """
+
+    kept: int
+    recomputed: int
+    new: int
+    moved: int
+    unproved: int
+
+    def text(self, tolerance: float) -> str:
+        """In words."""
+        reasons = (
+            (self.new, "are of new nodes"),
+            (self.moved, f"may have moved by more than the tolerance, {tolerance:g} (a larger one keeps more)"),
+            (
+                self.unproved,
+                "lose their proof, or have a tie at the last place, too few neighbours or one that is gone",
+            ),
+        )
+        why = "; ".join(f"{count:,} {reason}" for count, reason in reasons if count)
+        return f"{self.kept:,} of {self.kept + self.recomputed:,} rows were kept. Of the others, {why}"
+
+
+def tally_rows(before: Before, kept: int) -> Tally:
+    """Why all rows but ``kept`` were not, by what ``write_change`` wrote."""
+    bounds = np.load(before.change / "bounds.npy", mmap_mode="r", allow_pickle=False)
+    new, beyond = int(np.isinf(bounds).sum()), int((bounds > before.tolerance).sum())
+    return Tally(kept, len(bounds) - kept, new, beyond - new, len(bounds) - kept - beyond)
 
 
 class KeptRows:

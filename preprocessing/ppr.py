@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from preprocessing.artifact import build, fingerprint, finished
 from preprocessing.bundle import PPR, Bundle
 from preprocessing.degree_weights import write_degree_weights
-from preprocessing.kept_rows import Before, write_change
+from preprocessing.kept_rows import Before, tally_rows, write_change
 from preprocessing.locality import renumber
 from preprocessing.parts import part_name, part_ranges
 from preprocessing.previous import Previous
@@ -77,24 +78,25 @@ def _write_rows(
         scratch.mkdir(exist_ok=True)
         if previous is not None:
             before = Before(previous.rows, scratch / "change", previous.tolerance)
-            if missing:
-                passes = partial(emitter.progress, unit="passes")
-                write_change(before.change, previous.bundle, bundle, ppr, previous.tolerance, passes)
+            passes = partial(emitter.progress, unit="passes")
+            write_change(before.change, previous.bundle, bundle, ppr, previous.tolerance, passes)
         threads = settings.threads or max((os.cpu_count() or 1) // max(settings.num_workers, 1), 1)
         if missing and not (scratch / GRAPH).exists():
             renumber(bundle.symmetric, ppr, threads, scratch / GRAPH)
         work = ShardsWork(identity, bundle.path, made.path, scratch, ppr, settings.shard_rows, threads, before)
         _write_shards(work, missing, ranges, settings.num_workers, emitter)
         write_matrices(made.path, ranges, ppr.top_k)
+        tally = None if before is None else tally_rows(before, count_marked(made.path, len(ranges), "kept"))
         shutil.rmtree(scratch)
         manifest = {
             "counts": {"nodes": bundle.num_nodes, "exact": count_marked(made.path, len(ranges), "exact")},
             "settings": ppr.model_dump(),
             "bundle": bundle.content_hash,
         }
-        if previous is not None:
-            kept = count_marked(made.path, len(ranges), "kept")
-            manifest["previous"] = previous.identity | {"kept": kept, "recomputed": bundle.num_nodes - kept}
+        if previous is not None and tally is not None:
+            manifest["previous"] = previous.identity | asdict(tally)
+            if tally.recomputed > tally.kept:
+                emitter.warning("few_kept", tally.text(previous.tolerance))
         return made.publish(manifest, replace=True)
 
 

@@ -36,6 +36,7 @@ from typing import IO, Any
 from pydantic import BaseModel, ValidationError
 
 from preprocessing.errors import Interrupted, ResourceError, RgrlError, UsageError
+from preprocessing.unknown_fields import fields_beside, meant_field
 
 __all__ = ["Emitter", "StageMain", "disk_errors", "run_stage", "usage_error"]
 
@@ -184,24 +185,17 @@ def usage_error(error: ValidationError, model: type[BaseModel] | None = None, wh
     first = error.errors(include_url=False)[0]
     pointer = "".join(f"/{part}" for part in first["loc"])
     unknown = first["type"] == "extra_forbidden"
+    beside = fields_beside(model, first["loc"]) if unknown else []
+    meant = meant_field(model, first["loc"]) if unknown else None
     name = f"setting {pointer.strip('/').replace('/', '.')}" if pointer else "settings"
     return UsageError(
         f"{name}: {'unknown' if unknown else first['msg'].removeprefix('Value error, ')}",
         given=first.get("input") if pointer and not unknown else None,
-        expected="one of " + ", ".join(known) if unknown and (known := _siblings(model, first["loc"])) else None,
+        expected="one of " + ", ".join(beside) if beside else None,
         where=where,
         pointer=pointer,
-        remedy="correct the setting; nothing was started",
+        remedy=meant or "correct the setting; nothing was started",
     )
-
-
-def _siblings(model: type[BaseModel] | None, place: tuple[int | str, ...]) -> list[str]:
-    """Names of the settings beside an unknown one, as far as its document's classes tell."""
-    for step in place[:-1]:
-        field = model.model_fields.get(str(step)) if model is not None else None
-        inner = None if field is None else field.annotation
-        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
-    return [] if model is None else sorted(model.model_fields)
 
 
 def _unexpected(emitter: Emitter, error: Exception) -> int:

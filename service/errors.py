@@ -5,7 +5,7 @@ Routes and store raise; nothing else builds an error response. No input value an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
 from preprocessing.errors import ArtifactError, InputError, ResourceError, RgrlError, UsageError
+from preprocessing.unknown_fields import fields_beside, meant_field
 from service.causes import cause_of
 
 __all__ = [
@@ -155,6 +156,7 @@ _REMEDIES: Mapping[int, str] = {
 }
 
 
+_UNSAID = "the body looks like JSON, but its Content-Type says something else"
 _EXPECTED = "Input should be "
 _JSON_KINDS: Mapping[str, str] = {
     "model_type": "an object",
@@ -253,9 +255,22 @@ async def _answer_rgrl(request: Request, error: Exception) -> Response:
 
 async def _answer_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    if isinstance(error.body, bytes) and error.body.lstrip()[:1] in (b"{", b"["):
+        # The framework has read it as JSON where it was said to be.
+        return problem_response(
+            422,
+            "validation_failed",
+            _UNSAID,
+            remedy="send the header Content-Type: application/json (curl: -H 'Content-Type: application/json')",
+            errors=[FieldProblem(pointer="", code="content_type", detail=_UNSAID)],
+            request_id=_request_id(request),
+        )
+    body = getattr(request.scope.get("route"), "body_field", None)
     by_place: dict[str, FieldProblem] = {}
     for fault in error.errors():
         pointer, detail = _pointer(fault, error.body), _detail(fault)
+        if fault["type"] == "extra_forbidden" and body is not None:
+            detail = _unknown(body.field_info.annotation, fault["loc"][1:])
         if pointer in by_place:
             # A value of several forms, which is none of them.
             by_place[pointer].detail += f", or {detail.removeprefix(_EXPECTED)}"
@@ -275,6 +290,12 @@ def _detail(fault: Mapping[str, Any]) -> str:
     if fault["type"] in _JSON_KINDS:
         return _EXPECTED + _JSON_KINDS[fault["type"]]
     return str(fault["msg"]).removeprefix("Value error, ")
+
+
+def _unknown(document: Any, place: Sequence[int | str]) -> str:
+    """A field that requests of type ``document`` have not, and which there are."""
+    told = meant_field(document, place) or f"there are: {', '.join(fields_beside(document, place))}"
+    return f"there is no such field; {told}"
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""Settings of the server, from ``RGRL_*`` variables or arguments; nothing else in the service reads the environment."""
+"""Settings of the server, from ``RGRL_*`` variables or arguments; nothing else of the server reads the environment."""
 
 from __future__ import annotations
 

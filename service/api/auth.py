@@ -72,11 +72,17 @@ class KeyRing:
             key = self.match(token or "")
             if key is not None:
                 return key
-            if not token or self._read_at >= asked_at:
+            if not token:
                 raise UnauthorizedError(
-                    "this server needs a live API key",
+                    "no API key was sent, and this server needs one",
                     expected="a key of its operator's (rgrl keys create)",
                     remedy="send it as the header Authorization: Bearer KEY; commands take it from --key or RGRL_KEY",
+                )
+            if self._read_at >= asked_at:
+                raise UnauthorizedError(
+                    "this server does not know the API key that was sent, or it was revoked",
+                    expected="a live key of its operator's (rgrl keys list)",
+                    remedy="look whether the whole key was sent, or have another one made (rgrl keys create)",
                 )
             now = time.monotonic()
             if now < self._unknown_at + UNKNOWN_EVERY_S:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,4 +127,20 @@ def index(
     from service.search.index_settings import IndexSettings
 
     settings = validated(IndexSettings, assign({"kind": kind.value}, set_ or []))
-    run_here("index", {"embeddings": str(embeddings.absolute()), "settings": settings.model_dump()}, as_json)
+    spec = {"embeddings": str(embeddings.absolute()), "settings": settings.model_dump()}
+    run_here("index", spec, as_json, facts=partial(_index_facts, embeddings.absolute() / "index"))
+
+
+def _index_facts(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
+    """What a person asks of an index; its settings and hashes are in its manifest, and in ``--json``."""
+    recall, projection = summary["recall"], summary["projection"] or {}
+    return {
+        "path": path,
+        "index": summary["index"],
+        "rows": summary["counts"]["nodes"],
+        "dim": summary["counts"]["dim"],
+        f"recall@{recall['k']}": recall["value"],
+        "seconds": summary["build_seconds"],
+        "map": projection.get("method", projection.get("error")),
+        "map.seconds": projection.get("build_seconds"),
+    }

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from preprocessing.artifact import MANIFEST
 from preprocessing.errors import InputError
 
-__all__ = ["graph_request"]
+__all__ = ["graph_request", "named_columns"]
 
 TABLE_SUFFIXES = (".parquet", ".csv")
 _EDGE_COLUMNS = ("source", "target", "weight")
@@ -18,6 +18,8 @@ _SPOKEN = {
     "node_id": "id",
     "label": "label",
     "features": "feature",
+    "split": "split",
+    "attributes": "attribute",
     "source": "source",
     "target": "target",
     "weight": "weight",
@@ -41,15 +43,20 @@ def graph_request(named: str, pyg_root: Path, columns: Mapping[str, Any] | None 
         source = request.get("source", {})
         of_edges = option in _EDGE_COLUMNS
         if ("edges" if of_edges else "nodes") not in source:
-            what = "edge" if of_edges else "node"
+            what, names = "edge" if of_edges else "node", [column] if isinstance(column, str) else column
             raise InputError(
                 f"a {_SPOKEN[option]} column is named, but there is no {what} table",
-                given=f"{_SPOKEN[option]} column '{column}' of {named}",
+                given=f"{_SPOKEN[option]} column {', '.join(names)} of {named}",
                 expected=f"a folder with {'an edges' if of_edges else 'a nodes'} table",
                 remedy=f"leave the {_SPOKEN[option]} column out; other kinds of graph bring their own with them",
             )
         source[option] = column
     return request
+
+
+def named_columns(**columns: str | list[str] | None) -> dict[str, Any]:
+    """Those that are named at all, by their options of ``TableSource``."""
+    return {option: column for option, column in columns.items() if column not in (None, [])}
 
 
 def _local(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from preprocessing.errors import UsageError
 from service.cli.local import run_here
 from service.cli.options import AsJson, BundlePath, Set, assign, validated
 
-__all__ = ["append", "generate", "ingest"]
+__all__ = ["Directed", "Precision", "Reverse", "Undirected", "append", "direction_of", "generate", "ingest"]
 
 
 class Precision(StrEnum):
@@ -20,6 +20,11 @@ class Precision(StrEnum):
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"
+
+
+Undirected = Annotated[bool, typer.Option("--undirected", help="Add the reverse of every edge (the default).")]
+Directed = Annotated[bool, typer.Option("--directed", help="A target hears from its sources only.")]
+Reverse = Annotated[bool, typer.Option("--reverse", help="Flip every edge, then as --directed.")]
 
 
 class Synthetic(StrEnum):
@@ -41,11 +46,9 @@ def ingest(
     relation: Annotated[str | None, typer.Option(help="Which relation of a multiplex .npz file; default: all.")] = None,
     pyg: Annotated[str | None, typer.Option(help="A PyG data set, as Planetoid:Cora or WikiCS.")] = None,
     pyg_root: Annotated[Path, typer.Option(help="Where PyG keeps its downloads.")] = Path("pyg-data"),
-    undirected: Annotated[
-        bool, typer.Option("--undirected", help="Add the reverse of every edge (the default).")
-    ] = False,
-    directed: Annotated[bool, typer.Option("--directed", help="A target hears from its sources only.")] = False,
-    reverse: Annotated[bool, typer.Option("--reverse", help="Flip every edge, then as --directed.")] = False,
+    undirected: Undirected = False,
+    directed: Directed = False,
+    reverse: Reverse = False,
     node_id: Annotated[str | None, typer.Option(help="Id column of the node table.")] = None,
     source: Annotated[str | None, typer.Option(help="Source column of the edge table.")] = None,
     target: Annotated[str | None, typer.Option(help="Target column of the edge table.")] = None,
@@ -87,7 +90,7 @@ def ingest(
         IngestSettings,
         {
             "source": _source(tables, npz, relation, pyg, pyg_root),
-            "direction": _direction(undirected=undirected, directed=directed, reverse=reverse),
+            "direction": direction_of(undirected=undirected, directed=directed, reverse=reverse) or "undirected",
             "feature_dtype": feature_dtype.value,
             **({} if memory is None else {"memory": memory}),
         },
@@ -176,8 +179,9 @@ def _relations(given: list[str]) -> dict[str, str]:
     return tables
 
 
-def _direction(**chosen: bool) -> str:
+def direction_of(**chosen: bool) -> str | None:
+    """The direction that options name, if they do; ``UsageError`` for several."""
     named = [name for name, value in chosen.items() if value]
     if len(named) > 1:
         raise UsageError("one direction at a time", given=" ".join(f"--{name}" for name in named))
-    return named[0] if named else "undirected"
+    return named[0] if named else None

@@ -1,23 +1,45 @@
-"""``rgrl jobs``: submit, list, show, logs, cancel and watch jobs of a server."""
+"""``rgrl jobs``: submit, list, show, logs, cancel, watch, edit and delete jobs of a server."""
 
 from __future__ import annotations
 
+import sys
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from preprocessing.errors import ArtifactError, InputError, UsageError
-from service.cli.options import DEFAULT_SERVER, AsJson, Key, Server, Set, assign, connect
+from preprocessing.errors import ArtifactError, InputError, Interrupted, UsageError
+from service.cli.graph_sources import graph_request, named_columns
+from service.cli.options import (
+    DEFAULT_SERVER,
+    AsJson,
+    AttributeColumns,
+    FeatureColumns,
+    IdColumn,
+    Key,
+    LabelColumn,
+    Server,
+    Set,
+    SourceColumn,
+    SplitColumn,
+    TargetColumn,
+    WeightColumn,
+    assign,
+    connect,
+)
 from service.cli.output import print_facts, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
-    from service.client import Client, Embedding, Job
+    from service.client import Client, DryRun, Embedding, Job
 
 __all__ = ["app", "follow"]
 
 app = typer.Typer(help="Jobs of a server.", no_args_is_help=True, rich_markup_mode=None)
+
+CANCEL_LOOK_S = 0.1
+CANCEL_LOOKS = 20
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's id.")]
 
@@ -48,14 +70,19 @@ def submit(
     ] = None,
     name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
     label: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label; repeatable.")] = None,
-    id_column: Annotated[str | None, typer.Option(help="Id column of --graph's node table.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Label column of --graph's node table.")] = None,
-    feature_column: Annotated[
-        list[str] | None, typer.Option(help="Feature column of --graph's node table; repeatable; default: all.")
-    ] = None,
-    source_column: Annotated[str | None, typer.Option(help="Source column of --graph's edge table.")] = None,
-    target_column: Annotated[str | None, typer.Option(help="Target column of --graph's edge table.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher starts first; default: 0.")] = None,
+    id_column: IdColumn = None,
+    label_column: LabelColumn = None,
+    feature_columns: FeatureColumns = None,
+    split_column: SplitColumn = None,
+    attribute_columns: AttributeColumns = None,
+    source_column: SourceColumn = None,
+    target_column: TargetColumn = None,
+    weight_column: WeightColumn = None,
     set_: Set = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what the job would take, and queue nothing.")
+    ] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Follow the job to its end.")] = False,
     server: Server = DEFAULT_SERVER,
     key: Key = None,
@@ -63,33 +90,44 @@ def submit(
 ) -> None:
     """Queue a job; --set takes train.optimizer.lr=1e-3, preprocess.ppr.top_k=32 and so on."""
     fields: dict[str, Any] = {"embedding": embedding, "alias": alias, "name": name, "labels": _labels(label or [])}
+    if priority is not None:
+        fields["priority"] = priority
     if preset is not None:
         fields["train"] = {"preset": preset}
     assign(fields, set_ or [])
-    named = {
-        "node_id": id_column,
-        "label": label_column,
-        "features": feature_column or None,
-        "source": source_column,
-        "target": target_column,
-    }
-    columns = {option: column for option, column in named.items() if column is not None}
+    if dry_run and watch:
+        raise UsageError("--watch does not go with --dry-run", remedy="leave one of them out: a dry run queues no job")
+    columns = named_columns(
+        node_id=id_column,
+        label=label_column,
+        features=feature_columns,
+        split=split_column,
+        attributes=attribute_columns,
+        source=source_column,
+        target=target_column,
+        weight=weight_column,
+    )
     if columns and (graph is None or graph.startswith("graph_")):
         raise UsageError(
             "columns are named, but no tables", expected="--graph with a path", remedy="leave the columns out"
         )
-    from service.client import ApiError
+    from service.client import ApiError, DryRun
 
     with connect(server, key) as client:
         known = graph is None or graph.startswith("graph_")
         fields["graph"] = graph if known else _registered(client, str(graph), columns)
         try:
-            job = client.submit(kind.value, **fields)
+            job = (client.dry_run if dry_run else client.submit)(kind.value, **fields)
         except ApiError as refusal:
             # A graph that was registered for this job alone goes with it.
             if not known and refusal.status < 500:
                 client.delete_graph(fields["graph"])
             raise
+        if isinstance(job, DryRun):
+            if not known:
+                client.delete_graph(fields["graph"])
+            _print_plan(job, as_json)
+            return
         if watch:
             raise typer.Exit(follow(client, job.id, as_json))
         print_record(job, as_json=as_json)
@@ -148,19 +186,63 @@ def logs(
 def cancel(job: JobId, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
     """Ask a job to end."""
     with connect(server, key) as client:
-        print_record(client.cancel(job), as_json=as_json)
+        asked = client.cancel(job)
+        # The server's scheduler sees the wish within a moment.
+        for _ in range(CANCEL_LOOKS):
+            if asked.status not in {"queued", "running"}:
+                break
+            time.sleep(CANCEL_LOOK_S)
+            asked = client.job(job)
+    print_record(asked, as_json=as_json)
+    if not asked.ended:
+        print(f"the job is asked to end; `rgrl jobs watch {job}` tells when it has", file=sys.stderr)
+
+
+@app.command()
+def edit(
+    job: JobId,
+    name: Annotated[str | None, typer.Option(help="A name for people.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label, in place of all there are; repeatable.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher starts first; while the job is queued.")] = None,
+    server: Server = DEFAULT_SERVER,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a job's name, labels or priority; what is left out stays."""
+    changes = {"name": name, "labels": _labels(label) if label else None, "priority": priority}
+    with connect(server, key) as client:
+        changed = client.edit_job(job, **{field: value for field, value in changes.items() if value is not None})
+    print_record(changed, as_json=as_json)
+
+
+@app.command()
+def delete(job: JobId, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """Forget an ended job, its events, log and checkpoints; what it made stays."""
+    with connect(server, key) as client:
+        client.delete_job(job)
+    if as_json:
+        print_json({"deleted": job})
 
 
 @app.command()
 def watch(job: JobId, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
     """Follow a job to its end with progress bars; ends with 0 only if it succeeded. Ctrl-C leaves the job running."""
     with connect(server, key) as client:
-        raise typer.Exit(follow(client, job, as_json))
+        # A server that has never answered is not waited for, as one is that goes away.
+        raise typer.Exit(follow(client, client.job(job).id, as_json))
 
 
 def follow(client: Client, job_id: str, as_json: bool) -> int:
     """Show a job's progress until it ends; the answer is an exit code that says how."""
-    job = client.wait(job_id, progress=True)
+    try:
+        job = client.wait(job_id, progress=True)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "the job is watched no longer; it goes on",
+            remedy=f"`rgrl jobs watch {job_id}` follows it again, `rgrl jobs cancel {job_id}` ends it",
+        ) from None
     print_record(job, as_json=as_json)
     if job.status == "succeeded":
         if job.embedding is not None and not as_json:
@@ -183,10 +265,18 @@ def _print_quality(embedding: Embedding) -> None:
         print_facts(facts)
 
 
+def _print_plan(plan: DryRun, as_json: bool) -> None:
+    """What a job would take; its settings are left to ``--json``."""
+    if as_json:
+        print_json(plan.model_dump(mode="json"))
+    else:
+        print_facts(
+            {"stages": ", ".join(plan.stages), **plan.model_dump(include={"estimate", "resources", "available"})}
+        )
+
+
 def _registered(client: Client, named: str, columns: dict[str, Any]) -> str:
     """The id of a graph that is registered now."""
-    from service.cli.graph_sources import graph_request
-
     request = graph_request(named, Path("pyg-data").absolute(), columns)
     return client.register_graph(**request, name=Path(named).name).id
 

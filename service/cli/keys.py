@@ -36,7 +36,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a key; it is shown once and cannot be read again."""
-    key, token = _store(home).create_key(name, [scope.value])
+    key, token = _store(home, made=True).create_key(name, [scope.value])
     if as_json:
         print_json({"id": key.id, "name": key.name, "scopes": key.scopes, "key": token})
     else:
@@ -87,8 +87,17 @@ def _identity(store: Store, ref: str) -> str:
     return named[0]
 
 
-def _store(home: Path) -> Store:
+def _store(home: Path, *, made: bool = False) -> Store:
+    """The store of a home, which only ``made`` makes where there is none; else ``UsageError``."""
     from service.settings import ServiceSettings
     from service.store import Store
 
-    return Store(ServiceSettings(home=home))
+    settings = ServiceSettings(home=home)
+    if not made and not settings.jobs.exists():
+        raise UsageError(
+            "there is no home here",
+            given=str(settings.home),
+            expected="the home of a server, as rgrl serve or rgrl keys create makes it",
+            remedy="name it with --home or RGRL_HOME",
+        )
+    return Store(settings)

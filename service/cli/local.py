@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,21 @@ if TYPE_CHECKING:
 __all__ = ["run_here"]
 
 
-def run_here(stage: str, spec: dict[str, Any], as_json: bool, scratch: Path | None = None) -> None:
-    """Run a stage with progress bars and exit as it does; ``scratch`` goes once it is done."""
+_PROVENANCE = {"schema_version", "fingerprint", "content_hash", "identity", "code_version", "created_at"}
+"""What programs compare, and no person reads."""
+
+
+def run_here(
+    stage: str,
+    spec: dict[str, Any],
+    as_json: bool,
+    scratch: Path | None = None,
+    facts: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+) -> None:
+    """Run a stage with progress bars and exit as it does; ``scratch`` goes once it is done.
+
+    ``facts`` are what a person is told of the stage's summary: by default all but its provenance.
+    """
     from service.client.progress import ProgressView
     from service.jobs.stages import run_stage
 
@@ -28,9 +42,21 @@ def run_here(stage: str, spec: dict[str, Any], as_json: bool, scratch: Path | No
     if outcome.exit_code == 0:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
-        (print_json if as_json else print_facts)(outcome.summary or {})
+        summary = outcome.summary or {}
+        if as_json:
+            print_json(summary)
+        else:
+            print_facts((facts or _without_provenance)(summary))
         return
     raise typer.Exit(_explain(outcome, as_json))
+
+
+def _without_provenance(summary: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_provenance(value) if isinstance(value, dict) else value
+        for name, value in summary.items()
+        if name not in _PROVENANCE
+    }
 
 
 def _explain(outcome: StageOutcome, as_json: bool) -> int:

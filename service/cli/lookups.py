@@ -44,7 +44,7 @@ def neighbors(
         typer.Option(
             "--filter",
             metavar="JSON",
-            help='Let in by attributes: \'{"must": [{"key": "degree", "range": {"gte": 5}}]}\'.',
+            help="Let in by attributes of nodes, as shown above.",
         ),
     ] = None,
     exact: Annotated[bool, typer.Option("--exact", help="Scan every vector, whatever index there is.")] = False,
@@ -53,7 +53,21 @@ def neighbors(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """The nearest nodes of each node, by cosine."""
+    """The nearest nodes of each node, by cosine.
+
+    A --filter lets in nodes that fulfil all conditions of `must`, one or more of `should`, and none of `must_not`.
+    Conditions are on attributes that ingest kept, on `degree` and on `label`; a filter may stand in the place of one.
+
+    \b
+    equal:         {"must": [{"key": "country", "match": {"value": "DE"}}]}
+    one of:        {"must": [{"key": "country", "match": {"any": ["DE", "AT"]}}]}
+    within bounds: {"must": [{"key": "year", "range": {"gte": 2020, "lt": 2025}}]}
+    no value:      {"must": [{"key": "year", "is_null": true}]}
+    this or that:  {"should": [{"key": "label", "match": {"value": 3}},
+                               {"key": "degree", "range": {"gt": 5}}]}
+    this and not:  {"must": [{"key": "degree", "range": {"gte": 2}}],
+                    "must_not": [{"key": "country", "match": {"value": "DE"}}]}
+    """
     wanted = None if among is None else _filter(among)
     with connect(server, key) as client:
         answers = client.neighbors(

@@ -20,12 +20,20 @@ __all__ = [
     "DEFAULT_HOME",
     "DEFAULT_SERVER",
     "AsJson",
+    "AttributeColumns",
     "BundlePath",
     "EmbeddingsPath",
+    "FeatureColumns",
     "Home",
+    "IdColumn",
     "Key",
+    "LabelColumn",
     "Server",
     "Set",
+    "SourceColumn",
+    "SplitColumn",
+    "TargetColumn",
+    "WeightColumn",
     "assign",
     "connect",
     "validated",
@@ -45,6 +53,27 @@ EmbeddingsPath = Annotated[Path, typer.Argument(metavar="EMBEDDINGS", help="Embe
 Server = Annotated[str, typer.Option(envvar="RGRL_SERVER", help="Address of the server.")]
 Key = Annotated[str | None, typer.Option(envvar="RGRL_KEY", help="API key.")]
 Home = Annotated[Path, typer.Option(envvar="RGRL_HOME", help="The server's job store, artefacts and logs.")]
+
+# Of the tables of a graph that a server is to ingest.
+IdColumn = Annotated[str | None, typer.Option(help="Id column of the graph's node table.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Label column of the graph's node table.")]
+FeatureColumns = Annotated[
+    list[str] | None,
+    typer.Option("--feature-column", help="Feature column of the graph's node table; repeatable; default: all."),
+]
+SplitColumn = Annotated[
+    str | None,
+    typer.Option(help="Column of a published split: train, validation (or val), test, or nothing in each row."),
+]
+AttributeColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--attribute-column", help="Column of the node table kept for filters of neighbour queries; repeatable."
+    ),
+]
+SourceColumn = Annotated[str | None, typer.Option(help="Source column of the graph's edge table.")]
+TargetColumn = Annotated[str | None, typer.Option(help="Target column of the graph's edge table.")]
+WeightColumn = Annotated[str | None, typer.Option(help="Weight column of the graph's edge table.")]
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 DEFAULT_HOME = Path("rgrl-home")

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from preprocessing.errors import RgrlError
+from service.sizes import size_text
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -41,14 +42,14 @@ def log_before(error: RgrlError, log: str) -> str:
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """Names and values, nested ones by their dotted names; lists and long texts are left to ``--json``."""
+    """Names and values, nested ones by their dotted names, bytes in MiB, GiB and so on; lists left to ``--json``."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _flat(facts):
-        table.add_row(name, _text(value))
+        table.add_row(name, size_text(value) if name.endswith("bytes") and isinstance(value, int) else _text(value))
     _console().print(table)
 
 

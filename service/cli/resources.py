@@ -8,7 +8,23 @@ from typing import Annotated
 
 import typer
 
-from service.cli.options import DEFAULT_SERVER, AsJson, Key, Server, connect
+from service.cli.graph_sources import graph_request, named_columns
+from service.cli.graph_tables import Directed, Precision, Reverse, Undirected, direction_of
+from service.cli.options import (
+    DEFAULT_SERVER,
+    AsJson,
+    AttributeColumns,
+    FeatureColumns,
+    IdColumn,
+    Key,
+    LabelColumn,
+    Server,
+    SourceColumn,
+    SplitColumn,
+    TargetColumn,
+    WeightColumn,
+    connect,
+)
 from service.cli.output import print_json, print_record, print_rows
 
 __all__ = ["aliases", "embeddings", "graphs"]
@@ -52,6 +68,56 @@ def show_graph(graph: GraphId, server: Server = DEFAULT_SERVER, key: Key = None,
     """One graph."""
     with connect(server, key) as client:
         print_record(client.graph(graph), as_json=as_json)
+
+
+@graphs.command("register")
+def register_graph(
+    graph: Annotated[
+        str, typer.Argument(metavar="GRAPH", help="A path that the server may read, a URI, or a PyG name.")
+    ],
+    name: Annotated[str | None, typer.Option(help="A name for people; default: the path's last part.")] = None,
+    id_column: IdColumn = None,
+    label_column: LabelColumn = None,
+    feature_columns: FeatureColumns = None,
+    split_column: SplitColumn = None,
+    attribute_columns: AttributeColumns = None,
+    source_column: SourceColumn = None,
+    target_column: TargetColumn = None,
+    weight_column: WeightColumn = None,
+    undirected: Undirected = False,
+    directed: Directed = False,
+    reverse: Reverse = False,
+    feature_dtype: Annotated[Precision | None, typer.Option(help="How features are kept; default: float32.")] = None,
+    server: Server = DEFAULT_SERVER,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a graph known to the server: tables, an .npz file or a PyG data set to ingest, or a bundle where it lies."""
+    columns = named_columns(
+        node_id=id_column,
+        label=label_column,
+        features=feature_columns,
+        split=split_column,
+        attributes=attribute_columns,
+        source=source_column,
+        target=target_column,
+        weight=weight_column,
+    )
+    request = graph_request(graph, Path("pyg-data").absolute(), columns)
+    direction = direction_of(undirected=undirected, directed=directed, reverse=reverse)
+    dtype = None if feature_dtype is None else feature_dtype.value
+    with connect(server, key) as client:
+        made = client.register_graph(**request, name=name or Path(graph).name, direction=direction, feature_dtype=dtype)
+    print_record(made, as_json=as_json)
+
+
+@graphs.command("delete")
+def delete_graph(graph: GraphId, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """Forget a graph that no job and no embedding set uses, and remove its bundle if the server made it."""
+    with connect(server, key) as client:
+        client.delete_graph(graph)
+    if as_json:
+        print_json({"deleted": graph})
 
 
 @embeddings.command()
@@ -108,6 +174,15 @@ def show_embedding(ref: Ref, server: Server = DEFAULT_SERVER, key: Key = None, a
         print_record(client.embedding(ref), as_json=as_json)
 
 
+@embeddings.command("delete")
+def delete_embedding(ref: Ref, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """Delete an embedding set that no alias names; its files, too, if the server made it."""
+    with connect(server, key) as client:
+        client.delete_embedding(ref)
+    if as_json:
+        print_json({"deleted": ref})
+
+
 @aliases.command("list")
 def list_aliases(server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
     """Every alias, by name."""
@@ -120,6 +195,13 @@ def list_aliases(server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJs
         ("alias", "embeddings", "version", "updated"),
         ((one.name, one.embedding, one.version, one.updated_at) for one in found),
     )
+
+
+@aliases.command("show")
+def show_alias(name: Name, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
+    """One alias: its set and its version."""
+    with connect(server, key) as client:
+        print_record(client.alias(name), as_json=as_json)
 
 
 @aliases.command("set")

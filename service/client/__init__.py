@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sys
 import time
@@ -24,8 +25,10 @@ from service.client.export import exported
 from service.client.models import (
     Alias,
     Answers,
+    DryRun,
     Embedded,
     Embedding,
+    Estimate,
     Event,
     Graph,
     Job,
@@ -34,6 +37,7 @@ from service.client.models import (
     Neighbors,
     PairScore,
     Projection,
+    Resources,
 )
 from service.client.transport import ApiError, ServerBusyError, Transport, UnreachableError
 
@@ -45,8 +49,10 @@ __all__ = [
     "Answers",
     "ApiError",
     "Client",
+    "DryRun",
     "Embedded",
     "Embedding",
+    "Estimate",
     "Event",
     "Graph",
     "Job",
@@ -55,12 +61,14 @@ __all__ = [
     "Neighbors",
     "PairScore",
     "Projection",
+    "Resources",
     "UnreachableError",
 ]
 
 NodeId = str | int
 JobKind = Literal["ingest", "append", "preprocess", "train", "embed", "evaluate", "index", "pipeline"]
 
+LOCAL = "http://127.0.0.1:8000"
 LOOKUP_IDS = 100_000
 NEIGHBOR_QUERIES = 256
 RECONNECT_S = 1.0
@@ -71,9 +79,11 @@ PATIENCE_S = 60.0
 class Client:
     """One server. Failures are ``ApiError`` (its kinds tell what to do) or ``UnreachableError``."""
 
-    def __init__(self, url: str = "http://127.0.0.1:8000", key: str | None = None) -> None:
-        """``key`` is an API key, where the server has any."""
-        self._transport = Transport(url, key)
+    def __init__(self, url: str | None = None, key: str | None = None) -> None:
+        """``key`` is an API key, where the server has any; by default ``RGRL_SERVER``, or this machine's, and
+        ``RGRL_KEY``, as for commands.
+        """
+        self._transport = Transport(url or os.environ.get("RGRL_SERVER") or LOCAL, key or os.environ.get("RGRL_KEY"))
 
     def __enter__(self) -> Client:
         return self
@@ -130,9 +140,14 @@ class Client:
 
         The key keeps a retried request from queueing a second job; one is made up unless given.
         """
-        body = {"kind": kind} | {field: value for field, value in fields.items() if value is not None}
         headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}
-        return Job.model_validate(self._transport.request("POST", "/v1/jobs", json=body, headers=headers).json())
+        response = self._transport.request("POST", "/v1/jobs", json=_job_body(kind, fields), headers=headers)
+        return Job.model_validate(response.json())
+
+    def dry_run(self, kind: JobKind, **fields: Any) -> DryRun:
+        """What ``submit`` with these fields would do and take; nothing is queued. What it would refuse is refused."""
+        body, params = _job_body(kind, fields), {"dry_run": True}
+        return DryRun.model_validate(self._transport.request("POST", "/v1/jobs", json=body, params=params).json())
 
     def job(self, job_id: str) -> Job:
         """One job."""
@@ -146,6 +161,14 @@ class Client:
     def cancel(self, job_id: str) -> Job:
         """Ask for a job's end; ``wait`` tells when its processes are gone. ``ConflictError`` if it has ended."""
         return Job.model_validate(self._json("POST", f"/v1/jobs/{job_id}/cancel"))
+
+    def edit_job(self, job_id: str, **changes: Any) -> Job:
+        """Change ``name``, ``labels`` (all of them) or, while it is queued, ``priority``; what is left out stays."""
+        return Job.model_validate(self._json("PATCH", f"/v1/jobs/{job_id}", changes))
+
+    def delete_job(self, job_id: str) -> None:
+        """Forget an ended job, its events, log and checkpoints; what it made stays."""
+        self._transport.request("DELETE", f"/v1/jobs/{job_id}", repeatable=False)
 
     def logs(self, job_id: str, tail: int = 100) -> list[str]:
         """The last lines of a job's log."""
@@ -353,6 +376,10 @@ class Client:
             cursor = page["next_cursor"]
             if cursor is None:
                 return
+
+
+def _job_body(kind: JobKind, fields: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind} | {field: value for field, value in fields.items() if value is not None}
 
 
 def _if_match(version: int | None) -> dict[str, str]:

@@ -15,8 +15,10 @@ from service.client.frames import Frames
 __all__ = [
     "Alias",
     "Answers",
+    "DryRun",
     "Embedded",
     "Embedding",
+    "Estimate",
     "Event",
     "Graph",
     "Job",
@@ -25,6 +27,7 @@ __all__ = [
     "Neighbors",
     "PairScore",
     "Projection",
+    "Resources",
 ]
 
 
@@ -72,6 +75,35 @@ class Job(_Answer):
     def ended(self) -> bool:
         """Whether the status is final."""
         return self.status in {"succeeded", "failed", "cancelled"}
+
+
+class Estimate(_Answer):
+    """What a job would roughly take; None where ``basis`` says why."""
+
+    memory_bytes: int | None
+    disk_bytes: int | None
+    seconds: float | None
+    basis: str
+
+
+class Resources(_Answer):
+    """Cores and GPUs, and bytes of memory, of the server's home and of the graph's folder."""
+
+    cores: int
+    gpus: int
+    memory_bytes: int
+    disk_bytes: int
+    bundle_bytes: int
+
+
+class DryRun(_Answer):
+    """What a submit would do: its stages, their settings as resolved, what it would be given, and what there is."""
+
+    stages: list[str]
+    spec: dict[str, Any]
+    estimate: Estimate
+    resources: Resources
+    available: Resources
 
 
 class Event(_Answer):

@@ -15,6 +15,7 @@ from rich.table import Column
 __all__ = ["ProgressView"]
 
 
+COMPILING = "compiling"
 LINE_EVERY_S = 10.0
 TEXT_WIDTH = 74
 """What texts of a line take: `train: nodes and layers embedded`, 100 %, a rate, the time left, a loss."""
@@ -22,6 +23,9 @@ TEXT_WIDTH = 74
 
 class ProgressView:
     """Draws events as they come; without a terminal, a line every ten seconds, and one at the end of a stage's part."""
+
+    compiling_said = False
+    """Whether this process has said that kernels are being compiled: once is enough."""
 
     def __init__(self, console: Console | None = None) -> None:
         """Draw on ``console``, by default standard error."""
@@ -59,7 +63,11 @@ class ProgressView:
                 self._progress.update(self._tasks[self._current], figures=_figures(data))
             case "health" if data["reason"] is not None:
                 self.console.print(f"[yellow]{data['state']}[/] {escape(str(data['reason']))}", highlight=False)
+            case "warning" if data["code"] == COMPILING and ProgressView.compiling_said:
+                # Every stage is a process of its own, and says so of its own kernels.
+                return
             case "warning":
+                ProgressView.compiling_said |= data["code"] == COMPILING
                 self.console.print(f"[yellow]warning[/] {escape(str(data['message']))}", highlight=False)
 
     def _advance(self, stage: str, data: Mapping[str, Any]) -> None:

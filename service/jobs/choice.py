@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from service.jobs.resources import Capacity, Resources
+from service.sizes import size_text
 from service.store import Job
 
 __all__ = ["Choice", "choose", "given"]
@@ -88,13 +89,13 @@ def _left(need: Resources, have: Capacity, free: Sequence[str], running: Sequenc
 
 
 def _lack(need: Resources, cores: int, gpus: int, memory: int) -> tuple[str, str] | None:
-    for code, wanted, there, unit in (
-        ("cores", need.cores, cores, "cores"),
-        ("gpus", need.gpus, gpus, "GPUs"),
-        ("memory", need.memory_bytes, memory, "bytes of memory"),
+    for code, wanted, there, told, unit in (
+        ("cores", need.cores, cores, str, "cores"),
+        ("gpus", need.gpus, gpus, str, "GPUs"),
+        ("memory", need.memory_bytes, memory, size_text, "of memory"),
     ):
         if wanted > max(there, 0):
-            return code, f"it needs {wanted} {unit}, and {max(there, 0)} are free"
+            return code, f"it needs {told(wanted)} {unit}, and {told(max(there, 0))} are free"
     return None
 
 

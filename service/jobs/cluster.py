@@ -8,6 +8,7 @@ from typing import Any
 from preprocessing.errors import ResourceError
 from service.jobs.resources import Capacity, Resources, Room, ray_workers
 from service.settings import ServiceSettings
+from service.sizes import size_text
 
 __all__ = ["check_machines", "cluster_capacity"]
 
@@ -39,7 +40,7 @@ def check_machines(need: Resources, spec: Mapping[str, Any], have: Capacity) -> 
     """
     if not have.cluster or have.grows:
         return
-    there = "; ".join(f"{r.cores} cores, {r.gpus} GPUs, {r.memory_bytes} bytes of memory" for r in have.machines)
+    there = "; ".join(f"{r.cores} cores, {r.gpus} GPUs, {size_text(r.memory_bytes)} of memory" for r in have.machines)
     workers = ray_workers(spec)
     if workers:
         threads = spec.get("preprocess", {}).get("threads") or 1
@@ -51,7 +52,7 @@ def check_machines(need: Resources, spec: Mapping[str, Any], have: Capacity) -> 
     else:
         if any(_fits(need, room) for room in have.machines):
             return
-        wanted = f"{need.cores} cores, {need.gpus} GPUs and {need.memory_bytes} bytes of memory on one machine"
+        wanted = f"{need.cores} cores, {need.gpus} GPUs and {size_text(need.memory_bytes)} of memory on one machine"
     raise ResourceError(
         f"the job needs {wanted}, and the cluster's machines have: {there or 'nothing, for there are none'}",
         remedy="ask for less, or add machines",

@@ -14,6 +14,7 @@ from service.jobs.estimate import Estimate
 from service.jobs.schemas import JobRequest, PipelineJob, TrainJob
 from service.machine import machine
 from service.settings import ServiceSettings
+from service.sizes import size_text
 
 __all__ = [
     "Capacity",
@@ -113,16 +114,16 @@ def default_cores(spec: Mapping[str, Any], have: Capacity, gpus: int = 0) -> int
 
 def check_resources(need: Resources, have: Capacity, home: Path, bundle: Path) -> None:
     """``ResourceError`` with have and need where a job can never start here, or its disk is full for it now."""
-    for name, wanted, there in (
-        ("cores", need.cores, have.cores),
-        ("gpus", need.gpus, have.gpus),
-        ("memory_bytes", need.memory_bytes, have.memory_bytes),
+    for name, wanted, there, told, unit in (
+        ("cores", need.cores, have.cores, str, "cores"),
+        ("gpus", need.gpus, have.gpus, str, "CUDA devices"),
+        ("memory_bytes", need.memory_bytes, have.memory_bytes, size_text, "of memory"),
     ):
         if wanted > there:
-            unit = {"cores": "cores", "gpus": "CUDA devices", "memory_bytes": "bytes of memory"}[name]
             less = " (train.batch: mini-batches hold less than a full batch)" if name == "memory_bytes" else ""
+            owner = "the cluster" if have.cluster else "this server"
             raise ResourceError(
-                f"the job needs {wanted} {unit} and {'the cluster' if have.cluster else 'this server'} has {there}",
+                f"the job needs {told(wanted)} {unit} and {owner} has {told(there)}",
                 remedy=f"ask for less, in its settings{less} or as resources.{name} where the estimate is too high",
                 pointer=f"/resources/{name}",
             )
@@ -148,7 +149,7 @@ def too_little_disk(need: Resources, home: Path, bundle: Path, promised: int = 0
     for folder, size in wanted.values():
         free = free_bytes(folder) - promised
         if size > 0 and size > free:
-            return f"the job needs {size} bytes of disk and {max(free, 0)} are free"
+            return f"the job needs {size_text(size)} of disk and {size_text(max(free, 0))} are free"
     return None
 
 

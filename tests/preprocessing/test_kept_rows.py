@@ -115,6 +115,8 @@ def test_every_claim_holds_in_the_new_graph(
     check_claims(rows, dense_ppr(after.matrix(weighted), 0.15, self_loops), PprSettings(**ppr))
     assert summary["previous"]["kept"] == np.count_nonzero(kept)
     assert summary["previous"]["recomputed"] == np.count_nonzero(~kept)
+    assert summary["previous"]["new"] == len(set(after.ids) - set(before.ids))
+    assert sum(summary["previous"][why] for why in ("new", "moved", "unproved")) == np.count_nonzero(~kept)
     old_ids, new_ids = np.array(sorted(before.ids)), np.array(sorted(after.ids))
     assert np.isin(new_ids[kept], old_ids).all()
     origin = np.searchsorted(old_ids, new_ids[kept])
@@ -269,3 +271,24 @@ def test_a_real_graph_that_loses_an_edge_and_gains_one(
     check_claims(stored, dense_ppr(changed, 0.15, True), PprSettings())
     record_property("kept_share", float(kept.mean()))
     assert summary["previous"]["kept"] == np.count_nonzero(kept) > 0.15 * size
+
+
+def test_it_is_said_why_most_rows_were_not_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ring = [(node, (node + 1) % 50) for node in range(50)]
+    old = graph(set(range(50)), ring).write(tmp_path / "old")
+    run(old, {"top_k": 4})
+    new = graph(set(range(53)), [*ring, (50, 0), (51, 0), (52, 0)]).write(tmp_path / "new")
+    capsys.readouterr()
+    told = run(new, {"top_k": 4}, old, tolerance=1e-6)["previous"]
+    assert (told["new"], told["kept"] < told["recomputed"], told["moved"] > 0) == (3, True, True)
+    err = capsys.readouterr().err
+    for words in (
+        f"{told['kept']} of 53 rows were kept",
+        "3 are of new nodes",
+        f"{told['moved']} may have moved",
+        "1e-06",
+    ):
+        assert words in err
+    whole = graph(set(range(50)), ring).write(tmp_path / "same")
+    assert run(whole, {"top_k": 4}, old)["previous"]["kept"] == 50
+    assert "rows were kept" not in capsys.readouterr().err

@@ -292,13 +292,16 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp
     assert settings.max_running == 3
 
 
-def test_logs_are_json_lines_where_no_one_watches(capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_are_json_lines_where_no_one_watches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And what alembic tells of every start is none of them."""
     before = structlog.get_config(), logging.getLogger().handlers[:], logging.getLogger().level
     try:
         configure_logging("warning")
         structlog.get_logger("test").warning("watch out", job="job_1")
         logging.getLogger("a.library").error("theirs")
         logging.getLogger("a.library").info("not shown")
+        configure_logging("info")
+        Store(settings_in(tmp_path)).close()
         lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     finally:
         structlog.configure(**before[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -121,6 +122,7 @@ def test_ingest_says_what_it_made(tmp_path: Path, rgrl: Callable[..., tuple[int,
     facts = dict(line.split(None, 1) for line in out.splitlines())
     assert facts["counts.nodes"].strip() == "3"
     assert facts["counts.arcs"].strip() == "2"
+    assert not re.search(r"[0-9a-f]{32}", out), "hashes are for --json"
     code, out, _ = rgrl(*arguments, "--json")
     assert (code, json.loads(out)["counts"]["nodes"]) == (0, 3)
 
@@ -199,8 +201,12 @@ def test_a_split_column_is_read_and_cut_by(tmp_path: Path, rgrl: Callable[..., t
     code, _, err = rgrl("induce", tmp_path / "whole", tmp_path / "cut")
     assert (code, "no published split" in err, "split column" in err) == (3, True, True), err
     assert rgrl("ingest", *given, "--split", "part", tmp_path / "parted")[0] == 0
+    told = rgrl("ingest", *given, "--split", "part", tmp_path / "parted")[1]
+    assert re.search(r"^split\.train +2 *$", told, re.MULTILINE), told
     code, out, err = rgrl("induce", tmp_path / "parted", tmp_path / "cut", "--json")
     assert (code, json.loads(out)["counts"]["nodes"]) == (0, 2), err
+    split = {"train": 2, "validation": 1, "test": 0}
+    assert json.loads(out)["cut_from"] == {"nodes": 4, "labels": None, "split": split}
     assert rgrl("ingest", "--npz", "g.npz", "--split", "part", tmp_path / "other")[0] == 2
 
 
@@ -229,8 +235,42 @@ def test_index_runs_and_missing_artefacts_end_with_3(tmp_path: Path, rgrl: Calla
     code, out, err = rgrl("index", path, "--kind", "hnsw", "--set", "recall_queries=50", "--json")
     assert code == 0, err
     assert json.loads(out)["recall"] == {"k": 10, "queries": 50, "value": 1.0}
+    code, out, _ = rgrl("index", path, "--kind", "hnsw", "--set", "recall_queries=50")
+    told = dict(line.split(None, 1) for line in out.splitlines())
+    assert {name: told[name].strip() for name in ("path", "index", "rows", "dim", "recall@10")} == {
+        "path": str(path / "index"),
+        "index": "hnsw",
+        "rows": "300",
+        "dim": "8",
+        "recall@10": "1",
+    }
+    assert not re.search(r"[0-9a-f]{32}", out), "hashes are for --json"
     assert rgrl("index", tmp_path / "none")[0] == 3
     assert rgrl("evaluate", tmp_path / "none")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "remedy"),
+    [
+        ("preprocess", "graph.npz", "rgrl ingest --npz {} OUT"),
+        ("preprocess", "edges.parquet", "rgrl ingest --edges {} OUT"),
+        ("preprocess", "folder", "rgrl ingest --nodes NODES --edges EDGES OUT"),
+        ("preprocess", "nothing", "rgrl ingest --nodes NODES --edges EDGES OUT"),
+        ("induce", "graph.npz", "rgrl ingest --npz {} OUT"),
+        ("split-edges", "graph.npz", "rgrl ingest --npz {} OUT"),
+        ("train", "graph.npz", "rgrl ingest --npz {} OUT"),
+    ],
+)
+def test_what_is_no_bundle_is_told_with_how_to_make_one(
+    tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]], command: str, name: str, remedy: str
+) -> None:
+    path = tmp_path / name
+    if name == "folder":
+        path.mkdir()
+    elif name != "nothing":
+        path.touch()
+    code, _, err = rgrl(command, path, *([] if command == "preprocess" else [tmp_path / "out"]))
+    assert (code, "a whole graph bundle" in err, f"`{remedy.format(path)}`" in err) == (3, True, True), err
 
 
 SLOW_STAGE = """
@@ -369,6 +409,17 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path, rgrl: Callable[..., tu
     assert "reader" in rgrl("keys", "list", "--home", tmp_path)[1]
 
 
+@pytest.mark.parametrize("command", [["list"], ["revoke", "key_1"]])
+def test_keys_of_no_home_make_none(
+    tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]], command: list[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for home in (tmp_path / "none", tmp_path / "empty"):
+        code, out, err = rgrl("keys", *command, "--home", home)
+        assert (code, out, "no home here" in err, str(home) in err, "--home" in err) == (2, "", True, True, True), err
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+
+
 def test_a_key_is_revoked_by_a_name_that_is_its_alone(
     tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -476,3 +527,14 @@ def test_an_unknown_setting_is_told_its_siblings(
     assert code == 2
     assert "unknown" in told
     assert expected in told.split("expected:")[1]
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [("optimiser.lr=3", "optimizer"), ("optimizer.epochs=3", "run.epochs"), ("lr=1", "optimizer.lr")],
+)
+def test_an_unknown_setting_is_told_what_is_meant(
+    tmp_path: Path, rgrl: Callable[..., tuple[int, str, str]], setting: str, meant: str
+) -> None:
+    told = rgrl("train", str(tmp_path), str(tmp_path / "out"), "--set", setting)[2]
+    assert f"`{meant}`" in told.split("remedy:")[1]

@@ -178,3 +178,15 @@ def test_no_column_is_lost_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch,
     assert "626176" not in together
     output.print_facts({"created_at": created, "nested": {"at": created}})
     assert "626176" not in capsys.readouterr().out
+
+
+def test_that_kernels_are_compiled_is_said_once_whatever_the_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProgressView, "compiling_said", False)
+    console = Console(file=io.StringIO(), width=200)
+    for _ in range(2):
+        with ProgressView(console) as view:
+            for stage in ("preprocess", "train"):
+                view.show("warning", stage, {"code": "compiling", "message": "compiling kernels"})
+                view.show("warning", stage, {"code": "constant_feature", "message": f"{stage} warns"})
+    told = console.file.getvalue()  # type: ignore[attr-defined]
+    assert (told.count("compiling kernels"), told.count("preprocess warns"), told.count("train warns")) == (1, 2, 2)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from embedding_fixtures import add_set, write_bundle, write_set
-from service_harness import Server, settings_in
+from service_harness import Server, job_of, settings_in, submit, wait_end, wait_for
 
 from service.client import Client
+from service.search.filter_schemas import Condition, Filter, Match
 from service.store import Store
 
 
@@ -59,6 +64,7 @@ def test_jobs_from_submit_to_cancel(server: Server, remote: Callable[..., tuple[
     assert remote("jobs", "logs", job["id"])[0] == 0
     code, _, err = remote("jobs", "cancel", job["id"])
     assert (code, "succeeded already" in err) == (1, True), err
+    assert (remote("jobs", "delete", job["id"], "--json")[0], remote("jobs", "show", job["id"])[0]) == (0, 3)
     failing = 'fake=[["one", {"error": {"code": "input_invalid", "message": "no good"}, "exit": 3}]]'
     code, out, _ = remote(
         "jobs", "submit", "pipeline", "--graph", job["graph"], "--label", failing, "--watch", "--json"
@@ -81,8 +87,15 @@ def test_server_errors_have_exit_codes(remote: Callable[..., tuple[int, str, str
     [
         (["neighbors", "SET", "nobody"], ["there is no node", "nobody"]),
         (["neighbors", "SET", "1", "-k", "100000"], ["more neighbours a query", "100000"]),
-        (["neighbors", "SET", "1", "--filter", '{"must": [{"key": "age", "is_null": true}]}'], ["graph"]),
+        (
+            ["neighbors", "SET", "1", "--filter", '{"must": [{"key": "age", "is_null": true}]}'],
+            ["a whole graph bundle"],
+        ),
         (["jobs", "show", "job_none"], ["there is no such job"]),
+        (["jobs", "watch", "job_none"], ["there is no such job"]),
+        (["jobs", "delete", "job_none"], ["there is no such job"]),
+        (["graphs", "delete", "none"], ["there is no such graph"]),
+        (["embeddings", "delete", "none"], ["there is no such embedding"]),
         (["jobs", "list", "--status", "lost"], ["status", "Input should be"]),
         (["jobs", "submit", "train", "--graph", "graph_none"], ["there is no such graph"]),
         (["jobs", "submit", "train", "--set", "train.optimizer.lr=-1"], ["graph: Field required", "greater than 0"]),
@@ -117,6 +130,19 @@ def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embed
     assert (code, answers[0]["results"][0]["id"] in out, "exact_no_index" in out) == (0, True, True)
 
 
+def test_the_help_of_filters_shows_filters_of_every_kind(rgrl: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, _ = rgrl("neighbors", "--help")
+    examples = re.findall(r"^ +[a-z ]+: +(\{.*?\]\})$", out, re.MULTILINE | re.DOTALL)
+    filters = [Filter.model_validate_json(text) for text in examples]
+    assert (code, len(filters)) == (0, 6)
+    used = {name for one in filters for name in one.model_fields_set}
+    conditions = [part for one in filters for parts in one.clauses.values() for part in parts]
+    assert used == set(Filter.model_fields)
+    assert {name for part in conditions for name in part.model_fields_set} == set(Condition.model_fields)
+    matches = [part.match for part in conditions if isinstance(part, Condition) and part.match is not None]
+    assert {name for match in matches for name in match.model_fields_set} == set(Match.model_fields)
+
+
 def test_neighbors_that_pass_a_filter(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
     data = server.settings.data_roots[0]
     content = write_bundle(data / "linked", 6, [(0, 1), (2, 3)])
@@ -141,12 +167,122 @@ def test_submit_names_the_columns_of_tables(server: Server, remote: Callable[...
     folder.mkdir()
     for name in ("edges.csv", "nodes.csv"):
         (folder / name).touch()
-    options = ("--id-column", "key", "--label-column", "y", "--feature-column", "x1", "--feature-column", "x2")
-    code, out, err = remote("jobs", "submit", "pipeline", "--graph", folder, *options, "--source-column", "a", "--json")
+    nodes = ("--id-column", "key", "--label-column", "y", "--feature-column", "x1", "--feature-column", "x2")
+    kept = ("--split-column", "part", "--attribute-column", "year", "--attribute-column", "city")
+    edges = ("--source-column", "a", "--weight-column", "w")
+    code, out, err = remote("jobs", "submit", "pipeline", "--graph", folder, *nodes, *kept, *edges, "--json")
     assert code == 0, err
-    source = server.client.get(f"/v1/graphs/{json.loads(out)['graph']}").json()["source"]
-    named = ("node_id", "label", "features", "source", "target")
-    assert [source[option] for option in named] == ["key", "y", ["x1", "x2"], "a", None]
+    code, made, err = remote("graphs", "register", folder, *nodes, *kept, *edges, "--json")
+    assert code == 0, err
+    named = ("node_id", "label", "features", "split", "attributes", "source", "target", "weight")
+    for graph in (json.loads(out)["graph"], json.loads(made)["id"]):
+        source = server.client.get(f"/v1/graphs/{graph}").json()["source"]
+        told = ["key", "y", ["x1", "x2"], "part", ["year", "city"], "a", None, "w"]
+        assert [source[option] for option in named] == told
+    code, _, err = remote("graphs", "register", folder / "edges.csv", "--attribute-column", "year")
+    assert (code, "attribute column year" in err) == (3, True), err
+
+
+def test_a_dry_run_tells_what_a_job_takes_and_leaves_nothing(
+    server: Server, remote: Callable[..., tuple[int, str, str]]
+) -> None:
+    def everything() -> list[int]:
+        return [len(server.client.get(f"/v1/{what}").json()["items"]) for what in ("graphs", "jobs")]
+
+    path = server.settings.data_roots[0] / "edges.csv"
+    path.write_text("source,target\n1,2\n2,3\n")
+    before = everything()
+    submit = ("jobs", "submit", "ingest", "--graph", path, "--dry-run")
+    code, out, err = remote(*submit)
+    assert code == 0, err
+    facts = dict(line.split(None, 1) for line in out.splitlines())
+    assert (facts["stages"].strip(), facts["estimate.memory_bytes"].split()[1]) == ("ingest", "MiB"), out
+    code, out, _ = remote(*submit, "--json")
+    told = json.loads(out)
+    assert (code, told["stages"], told["estimate"]["memory_bytes"] > 0) == (0, ["ingest"], True)
+    assert everything() == before
+    assert remote(*submit, "--watch")[0] == 2
+    code, _, err = remote(*submit, "--set", "resources.cores=60000")
+    assert (code, "cores" in err, everything()) == (3, True, before), err
+
+
+def test_a_priority_is_that_of_the_job(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
+    graph = server.settings.data_roots[0] / "urgent.npz"
+    graph.touch()
+    code, out, err = remote("jobs", "submit", "pipeline", "--graph", graph, "--priority", 7, "--json")
+    assert code == 0, err
+    job = json.loads(out)["id"]
+    assert server.client.get(f"/v1/jobs/{job}").json()["priority"] == 7
+
+
+def test_a_waiting_job_is_edited(server: Server, remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
+    graph = server.client.get(f"/v1/embeddings/{embedding}").json()["graph"]
+    first = submit(server.client, graph, ("one", {"seconds": 60}))
+    job = submit(server.client, graph, name="before", priority=3)
+    assert remote("jobs", "edit", job, "--label", "team=search", "--priority", 0)[0] == 0
+    told = job_of(server.client, job)
+    assert (told["name"], told["priority"], told["labels"]) == ("before", 0, {"team": "search"})
+    assert json.loads(remote("jobs", "edit", job, "--name", "after", "--json")[1])["name"] == "after"
+    assert job_of(server.client, job)["labels"] == {"team": "search"}
+    for one in (job, first):
+        server.client.post(f"/v1/jobs/{one}/cancel")
+        wait_end(server.client, one)
+
+
+def test_a_graph_from_register_to_delete(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
+    data = server.settings.data_roots[0]
+    (data / "mine.csv").write_text("source,target\n1,2\n")
+    write_bundle(data / "whole", 3, [(0, 1)])
+    options = ("--reverse", "--feature-dtype", "float16", "--name", "my graph")
+    code, out, err = remote("graphs", "register", data / "mine.csv", *options, "--json")
+    assert code == 0, err
+    graph = json.loads(out)["id"]
+    told = server.client.get(f"/v1/graphs/{graph}").json()
+    assert [told[what] for what in ("direction", "feature_dtype", "name")] == ["reverse", "float16", "my graph"]
+    code, out, _ = remote("graphs", "register", data / "whole", "--json")
+    bundle = json.loads(out)
+    assert (code, bundle["name"], bundle["state"]) == (0, "whole", "ready")
+    for identity in (graph, bundle["id"]):
+        code, out, _ = remote("graphs", "delete", identity, "--json")
+        assert (code, json.loads(out)) == (0, {"deleted": identity})
+        assert remote("graphs", "show", identity)[0] == 3
+    assert (data / "whole").exists()
+    assert remote("graphs", "register", data / "mine.csv", "--reverse", "--directed")[0] == 2
+
+
+def test_a_running_job_is_cancelled_and_said_to_be(
+    server: Server, remote: Callable[..., tuple[int, str, str]], embedding: str
+) -> None:
+    graph = server.client.get(f"/v1/embeddings/{embedding}").json()["graph"]
+    job = submit(server.client, graph, ("one", {"seconds": 60, "stubborn": True}))
+    wait_for(lambda: job_of(server.client, job)["progress"], "for its first step")
+    code, out, err = remote("jobs", "cancel", job)
+    assert code == 0, err
+    status = dict(line.split(None, 1) for line in out.splitlines())["status"].strip()
+    assert status in {"cancelling", "cancelled"}
+    assert (f"rgrl jobs watch {job}" in err) == (status == "cancelling")
+    assert wait_end(server.client, job)["status"] == "cancelled"
+
+
+def test_ctrl_c_leaves_the_job_and_says_how_to_go_on(
+    server: Server, remote: Callable[..., tuple[int, str, str]], embedding: str
+) -> None:
+    graph = server.client.get(f"/v1/embeddings/{embedding}").json()["graph"]
+    job = submit(server.client, graph, ("one", {"seconds": 60, "health": [["stalled", "it stands"]]}))
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "service.cli", "jobs", "watch", job], stderr=subprocess.PIPE, text=True
+    )
+    assert watching.stderr is not None
+    assert "it stands" in watching.stderr.readline()
+    watching.send_signal(signal.SIGINT)
+    _, err = watching.communicate(timeout=30)
+    assert watching.returncode == 130, err
+    assert [
+        word for word in ("it goes on", f"rgrl jobs watch {job}", f"rgrl jobs cancel {job}") if word not in err
+    ] == []
+    assert job_of(server.client, job)["status"] in {"queued", "running"}
+    server.client.post(f"/v1/jobs/{job}/cancel")
+    wait_end(server.client, job)
 
 
 def test_a_refused_submit_leaves_no_graph_behind(server: Server, remote: Callable[..., tuple[int, str, str]]) -> None:
@@ -174,9 +310,11 @@ def test_graphs_embeddings_and_aliases(remote: Callable[..., tuple[int, str, str
     assert told("aliases", "set", "mine", embedding)["version"] == 1
     assert remote("aliases", "set", "mine", embedding, "--if-version", 9)[0] == 1
     assert [one["name"] for one in told("aliases", "list")] == ["mine"]
+    assert (told("aliases", "show", "mine")["embedding"], remote("aliases", "show", "none")[0]) == (embedding, 3)
     for command in (("embeddings", "list"), ("aliases", "list"), ("embeddings", "show", "mine")):
         assert embedding in remote(*command)[1]
     assert shown["graph"] in remote("graphs", "list")[1]
+    assert remote("embeddings", "delete", embedding)[0] == 1, "an alias names it"
     assert told("aliases", "delete", "mine") == {"deleted": "mine"}
     for command in (("aliases", "delete", "mine"), ("embeddings", "show", "mine"), ("graphs", "show", "none")):
         assert remote(*command)[0] == 3
@@ -186,8 +324,9 @@ def test_a_server_that_is_not_there_is_an_error_with_a_remedy(
     rgrl: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.client.transport.FIRST_WAIT_S", 0.001)
-    code, _, err = rgrl("jobs", "list", "--server", "http://127.0.0.1:9")
-    assert (code, "rgrl serve" in err) == (1, True)
+    for command in (("jobs", "list"), ("jobs", "watch", "job_none")):
+        code, _, err = rgrl(*command, "--server", "http://127.0.0.1:9")
+        assert (code, "rgrl serve" in err, "goes on" in err) == (1, True, False), err
 
 
 def test_a_set_made_here_is_registered_and_listed(
@@ -207,3 +346,6 @@ def test_a_set_made_here_is_registered_and_listed(
     assert "mine" in row
     code, _, err = remote("embeddings", "register", tmp_path, "--graph", graph)
     assert (code, "data root" in err) == (1, True)
+    code, out, _ = remote("embeddings", "delete", made["id"], "--json")
+    assert (code, json.loads(out), path.exists()) == (0, {"deleted": made["id"]}, True)
+    assert remote("embeddings", "show", made["id"])[0] == 3

@@ -361,3 +361,19 @@ def test_waiting_outlasts_a_server_that_comes_back(waits: list[float], monkeypat
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(UsageError):
         Client(url)
+
+
+def test_address_and_key_come_from_the_environment_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = (200, {"Content-Type": "application/json"}, b"{}")
+    monkeypatch.setenv("RGRL_KEY", "of the environment")
+    with answering(answer, answer) as (url, seen):
+        monkeypatch.setenv("RGRL_SERVER", url)
+        for given in (None, "given"):
+            with Client(key=given) as client:
+                client.info()
+        assert [headers["Authorization"] for headers in seen] == ["Bearer of the environment", "Bearer given"]
+    monkeypatch.setenv("RGRL_SERVER", "http://127.0.0.1:9")
+    monkeypatch.delenv("RGRL_KEY")
+    with answering(answer) as (url, seen), Client(url) as client:
+        client.info()
+    assert "Authorization" not in seen[0]

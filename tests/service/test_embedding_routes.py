@@ -165,7 +165,7 @@ def test_limits_are_named(client: TestClient, numbered: str) -> None:
         ({"id": 1, "vector": [1.0] * DIM}, "/queries/1", "exactly one"),
         ({}, "/queries/1", "exactly one"),
         ({"id": True}, "/queries/1/id", "a text, or a whole number"),
-        ({"id": 1, "unknown": 2}, "/queries/1/unknown", "not permitted"),
+        ({"id": 1, "unknown": 2}, "/queries/1/unknown", "no such field"),
     ],
 )
 def test_a_query_that_cannot_be_meant_is_pointed_at(

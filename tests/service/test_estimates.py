@@ -79,10 +79,10 @@ def test_a_graph_that_is_too_large_is_refused_before_it_is_ingested(tmp_path: Pa
         problem = answer.json()
         assert (answer.status_code, problem["code"]) == (422, "resources_unavailable")
         assert problem["errors"][0]["pointer"] == "/resources/memory_bytes"
-        need = int(problem["detail"].split("needs ")[1].split()[0])
+        need, unit = problem["detail"].split("needs ")[1].split()[:2]
         # Two networks' layers of 256 and 128 numbers of four bytes are not all of it.
-        assert need > 2 * 1_000_000 * (256 + 128) * 4
-        assert f"needs {need} bytes of memory and this server has {2**30}" in problem["detail"]
+        assert (unit, float(need) * 2**30 > 2 * 1_000_000 * (256 + 128) * 4) == ("GiB", True)
+        assert f"needs {need} GiB of memory and this server has 1 GiB" in problem["detail"]
         assert "train.batch" in problem["remedy"]
         assert client.get("/v1/jobs").json()["items"] == []
         # Who knows better may say so.

@@ -338,7 +338,7 @@ def test_a_job_that_can_never_fit_is_refused(client: TestClient, graph: str, wha
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (422, "resources_unavailable")
     assert problem["errors"][0]["pointer"] == f"/resources/{what}"
-    assert str(most) in problem["detail"]
+    assert (f"needs {most} " if what in {"cores", "gpus"} else "needs 4,194,304 TiB of ") in problem["detail"]
 
 
 def test_what_is_not_there(client: TestClient) -> None:

@@ -179,7 +179,7 @@ NEW_NODE = {"id": "new", "features": [1.0] * COLUMNS}
         ({"nodes": [{"id": "new", "features": [1, "x"]}]}, "/nodes/0/features/1", "a number"),
         ({"nodes": [{"id": "new", "features": {"columns": [1]}}]}, "/nodes/0/features/values", "required"),
         ({"edges": [["new", "new"]]}, "/edges/0", "an object"),
-        ({"edges": [], "unknown": 1}, "/unknown", "not permitted"),
+        ({"edges": [], "unknown": 1}, "/unknown", "no such field"),
     ],
 )
 def test_what_append_would_refuse_is_pointed_at(

@@ -287,7 +287,7 @@ def test_what_a_cluster_has_and_what_fits_its_machines(world: World) -> None:
     for need, spec, words in (
         (Resources(17, 0, 0, 0, 0), {}, ("17 cores", "16 cores")),
         (Resources(16, 1, 0, 0, 0), {}, ("16 cores, 1 GPUs", "4 cores, 1 GPUs")),
-        (Resources(1, 0, 1100, 0, 0), {}, ("1100 bytes", "1000 bytes")),
+        (Resources(1, 0, 1100, 0, 0), {}, ("1.07 KiB", "1,000 bytes")),
         (Resources(20, 2, 0, 0, 0), workers, ("2 workers with a core and a GPU", "4 cores, 1 GPUs")),
         (Resources(20, 0, 0, 0, 0), {"preprocess": {"num_workers": 3, "threads": 8}}, ("3 workers", "16 cores")),
     ):

@@ -326,7 +326,7 @@ def test_a_job_without_disk_waits_until_there_is_some(tmp_path: Path, monkeypatc
         found = wait_for(
             lambda: (job_of(client, job)["waiting_for"] or {}).get("code") == "disk" and job_of(client, job)
         )
-        assert found["waiting_for"]["detail"] == "the job needs 1000 bytes of disk and 999 are free"
+        assert found["waiting_for"]["detail"] == "the job needs 1,000 bytes of disk and 999 bytes are free"
         assert wait_end(client, submit(client, graphs[1], ("one", {})))["status"] == "succeeded"
         free[0] = 1000
         assert wait_end(client, job)["status"] == "succeeded"

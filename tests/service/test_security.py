@@ -79,6 +79,26 @@ def test_a_database_password_is_not_told(tmp_path: Path, url: str) -> None:
     assert files_with(tmp_path, "secret-81") == []
 
 
+def test_no_key_and_a_wrong_key_are_told_apart_and_nothing_more(tmp_path: Path) -> None:
+    with running_app(settings_in(tmp_path)) as client:
+        store: Store = client.app.state.store  # type: ignore[attr-defined]
+        _, token = store.create_key("mine", ["read"])
+        revoked, old = store.create_key("old", ["read"])
+        store.revoke_key(revoked.id)
+
+        def told(header: str | None) -> str:
+            answer = client.get("/v1/jobs", headers={} if header is None else {"Authorization": header})
+            problem = answer.json()
+            assert (answer.status_code, problem["code"]) == (401, "unauthorized")
+            return str({name: problem[name] for name in ("detail", "remedy", "errors")})
+
+        nothing = {told(header) for header in (None, "Bearer ", f"Basic {token}")}
+        wrong = {told(f"Bearer {key}") for key in ("guess", old, token[:-1], token + "x")}
+        assert (len(nothing), len(wrong), nothing & wrong) == (1, 1, set())
+        assert "no API key was sent" in nothing.pop()
+        assert "does not know" in wrong.pop()
+
+
 def test_every_key_is_compared_in_constant_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[tuple[str, str]] = []
     really = hmac.compare_digest
