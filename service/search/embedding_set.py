@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from service.search.new_nodes import NewNodeEncoder
     from service.store import Store
 
-__all__ = ["EMBEDDING_SET", "PROJECTION", "EmbeddingSet", "EmbeddingSets", "open_vectors"]
+__all__ = ["EMBEDDING_SET", "PROJECTION", "EmbeddingSet", "EmbeddingSets", "open_vectors", "searched_files"]
 
 EMBEDDING_SET, PROJECTION = "embedding_set", "projection"
 VECTORS, IDS = "vectors.npy", ("ids.npy", "ids.arrow")
@@ -85,6 +85,11 @@ def open_vectors(path: Path, manifest: dict[str, Any]) -> npt.NDArray[Any]:
             where=str(file),
         )
     return vectors
+
+
+def searched_files(path: Path) -> tuple[Path, ...]:
+    """What a search of the set at ``path`` reads at random, most first."""
+    return path / "index" / FAISS_FILE, path / VECTORS
 
 
 class EmbeddingSet:
