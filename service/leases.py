@@ -28,20 +28,16 @@ LATELY_S = 60.0
 
 
 class Leases:
-    """Gives leases from ``begin`` on; whoever begins lets go of what is wanted, or writers wait in vain."""
+    """Gives leases while ``given``, which whoever sets it lets go of when they are wanted: writers wait for it."""
 
     def __init__(self) -> None:
-        self._given = False
+        self.given = False
         self.lately: dict[str, float] = {}
         """When each file was last seen to have a lease."""
 
-    def begin(self) -> None:
-        """Give leases."""
-        self._given = True
-
     def take(self, files: Iterable[str]) -> Lease:
         """Leases on ``files``, of which some may not be there, until it ends; ``ArtifactError`` as ``Lease.add``."""
-        lease = Lease(self.lately if self._given else None)
+        lease = Lease(self.lately if self.given else None)
         try:
             lease.add(files)
         except ArtifactError:

@@ -321,12 +321,13 @@ class EmbeddingSets:
 
     def lease(self) -> None:
         """From now on have who wants to write to a file of an open set wait until the set is let go of."""
-        self._verified.leases.begin()
+        self._verified.leases.given = True
         self._closed.clear()
         threading.Thread(target=self._watch, name="leases", daemon=True).start()
 
     def close(self) -> None:
-        """Let go of all sets; readers that hold one finish."""
+        """Let go of all sets, and take no more leases; readers that hold a set finish."""
+        self._verified.leases.given = False
         self._closed.set()
         with self._lock:
             self._open.clear()

@@ -36,7 +36,6 @@ from service.search.index_settings import IndexSettings
 from service.search.indexing import build_index
 from service.store import Store
 from service.store.graphs import graph_ready
-from service.verified import VerifiedFiles
 
 NODES, DIM = 1200, 16
 SET_FILES, GRAPH_FILES = ("vectors.npy", "ids", "index/index.faiss"), ("topology/indptr.npy", "topology/indices.npy")
@@ -47,12 +46,11 @@ HELD_UP_S = 5.0
 def leases_are_had(folder: Path) -> bool:
     with (folder / "any").open("wb"):
         pass
-    lease = VerifiedFiles().leases
-    lease.begin()
-    held = lease.take([str(folder / "any")])
-    complete = held.complete
-    held.end()
-    return complete
+    leases = Leases()
+    leases.given = True
+    lease = leases.take([str(folder / "any")])
+    lease.end()
+    return lease.complete
 
 
 class Place:
@@ -361,22 +359,21 @@ def test_nobody_waits_for_a_reader_that_is_no_server(tmp_path: Path) -> None:
     app.state.store.close()
 
 
-def test_nobody_waits_for_a_server_that_has_stopped_or_a_set_that_is_no_longer_open(tmp_path: Path) -> None:
+def test_nobody_waits_for_a_set_that_is_no_longer_open_or_a_server_that_has_stopped(tmp_path: Path) -> None:
     app, ref, file = small(tmp_path)
-    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    def held() -> bool:
+        return any(os.path.realpath(open_one) == str(file.resolve()) for open_one in Path("/proc/self/fd").iterdir())
+
     with TestClient(app):
-        for end in (app.state.embeddings.forget, lambda _: None):
-            app.state.embeddings.get(ref)
-            whole = file.read_bytes()
-            end(ref)
-            if end is app.state.embeddings.forget:
-                began = time.monotonic()
-                file.write_bytes(whole)
-                assert time.monotonic() - began < 0.1
-    began = time.monotonic()
-    file.write_bytes(whole)
-    assert time.monotonic() - began < 0.1
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+        app.state.embeddings.get(ref)
+        assert held()
+        app.state.embeddings.forget(ref)
+        assert not held()
+        app.state.embeddings.get(ref)
+        assert held()
+    assert not held()
+    assert not app.state.verified.leases.take([str(file)]).complete
 
 
 def test_a_file_that_has_been_open_for_writing_for_long_is_served_by_its_stamps(
@@ -385,7 +382,7 @@ def test_a_file_that_has_been_open_for_writing_for_long_is_served_by_its_stamps(
     file = tmp_path / "file"
     file.write_bytes(b"x")
     leases = Leases()
-    leases.begin()
+    leases.given = True
     leases.take([str(file)]).end()
     with file.open("r+b"):
         with pytest.raises(ArtifactError, match="is being written to"):
