@@ -12,11 +12,13 @@ from service.store import Store
 __all__ = ["begin_reading"]
 
 
-def begin_reading(settings: ServiceSettings) -> threading.Thread:
+def begin_reading(settings: ServiceSettings) -> threading.Thread | None:
     """Read ahead, in a thread, the sets that aliases name, of the newest as many as are held open.
 
-    ``UsageError`` when the store cannot be opened.
+    A home that is not there yet has none, and is not made here. ``UsageError`` when the store cannot be opened.
     """
+    if not settings.home.is_dir():
+        return None
     store = Store(settings)
     try:
         paths = store.latest_aliased(settings.open_embeddings)

@@ -98,13 +98,20 @@ def test_a_start_asks_for_the_sets_that_aliases_name_the_newest_first(
     store.close()
     for file in ("index/index.faiss", "vectors.npy"):
         (tmp_path / "gone" / file).unlink()
-    begin_reading(given).join()
+    reading = begin_reading(given)
+    assert reading is not None
+    reading.join()
     names = [str(file.relative_to(tmp_path.resolve())) for file, _, _ in asked]
     assert names == ["newest/index/index.faiss", "newest/vectors.npy", "scanned/vectors.npy"]
 
 
 def test_a_home_without_a_set_asks_for_nothing(tmp_path: Path, asked: list[tuple[Path, int, int]]) -> None:
-    begin_reading(settings(tmp_path / "home")).join()
+    assert begin_reading(settings(tmp_path / "home")) is None
+    assert not (tmp_path / "home").exists()
+    Store(settings(tmp_path / "home")).close()
+    reading = begin_reading(settings(tmp_path / "home"))
+    assert reading is not None
+    reading.join()
     assert asked == []
 
 
