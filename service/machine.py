@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-__all__ = ["Machine", "machine"]
+__all__ = ["Machine", "available_memory", "machine"]
+
+_GROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,19 @@ def machine() -> Machine:
     return Machine(len(os.sched_getaffinity(0)), min(psutil.virtual_memory().total, _group_memory()), gpus)
 
 
+def available_memory() -> int:
+    """Bytes that can be had without taking them from who uses them, of the machine or of the control group."""
+    available: int = psutil.virtual_memory().available
+    with suppress(OSError, ValueError, KeyError):
+        told = (_GROUP / "memory.stat").read_text(encoding="ascii").splitlines()
+        used = int((_GROUP / "memory.current").read_text(encoding="ascii"))
+        unused_pages = int(dict(line.split() for line in told)["inactive_file"])
+        available = min(available, max(0, _group_memory() - used + unused_pages))
+    return available
+
+
 def _group_memory() -> int:
     try:
-        return int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii"))
+        return int((_GROUP / "memory.max").read_text(encoding="ascii"))
     except (OSError, ValueError):
         return 2**63

@@ -2,7 +2,8 @@
 
 An artefact never changes, so a file with the inode, size and times that it had when it was hashed holds the same bytes:
 a restarted server, or another set on the same graph, does not read it again. What is mapped or handed to a library that
-trusts its input (faiss, Arrow) is checked here first: a changed byte could end the process or answer wrongly.
+trusts its input (faiss, Arrow) is checked here first: a changed byte could end the process or answer wrongly. Where the
+system gives leases nothing changes between the check and the use.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any
 
 from preprocessing.artifact import fingerprint, hash_file, write_json
 from preprocessing.errors import ArtifactError
+from service.leases import Leases
 
-__all__ = ["VerifiedFiles", "served", "stamps"]
+__all__ = ["VerifiedFiles", "served", "stamps", "written_to"]
 
 
 def served(files: dict[str, str]) -> dict[str, str]:
@@ -52,6 +54,7 @@ class VerifiedFiles:
     def __init__(self, folder: Path | None = None) -> None:
         """``folder`` is made when first written to; without one every process hashes for itself."""
         self._folder = folder
+        self.leases = Leases()
         self._known: dict[str, list[Any]] = {}
 
     def check(self, artifact: Path, digests: dict[str, str]) -> None:
@@ -108,6 +111,16 @@ def _identity(file: Path | str) -> tuple[int, ...]:
     """What differs after any change: the time of change is the kernel's, and no copy has the inode."""
     found = os.stat(file)  # noqa: PTH116 - asked for every request, and twice as fast as a Path's
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def written_to(artifact: Path) -> ArtifactError:
+    """What to raise where a file of ``artifact`` was changed while it was read."""
+    return ArtifactError(
+        "a file was written to while it was read",
+        expected="files that nobody changes where they lie",
+        remedy="ask again once it is whole; a new file renamed into its place disturbs nobody",
+        where=str(artifact),
+    )
 
 
 def _changed(file: Path, digest: str, why: str) -> ArtifactError:

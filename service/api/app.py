@@ -97,11 +97,13 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.verified.tidy()
+        app.state.embeddings.lease()
         scheduler.start()
         try:
             yield
         finally:
             scheduler.stop()
+            app.state.embeddings.close()
             store.close()
 
     app = _App(

@@ -32,7 +32,7 @@ def serve(
     """API, scheduler and page on one port, until Ctrl-C; jobs that run then go on, and the next start adopts them."""
     import structlog
 
-    from service.api.serve import serve as run
+    from service.search.warm_start import begin_reading
     from service.settings import ServiceSettings
 
     given: dict[str, Any] = {"home": home, "host": host, "port": port}
@@ -43,6 +43,10 @@ def serve(
     if insecure:
         given["insecure"] = True
     settings = validated(ServiceSettings, given)
+    # Beside the imports that are left, which take the processor's time and not the disk's.
+    begin_reading(settings)
+    from service.api.serve import serve as run
+
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def announce() -> None:

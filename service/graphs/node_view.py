@@ -14,7 +14,7 @@ from preprocessing.bundle import PPR, Bundle
 from preprocessing.errors import ArtifactError
 from service.errors import NotFoundError
 from service.graphs.schemas import NeighborsAnswer, NodeAnswer, PprAnswer, PprEntry
-from service.verified import VerifiedFiles, served, stamps
+from service.verified import VerifiedFiles, served, stamps, written_to
 
 __all__ = ["node_view"]
 
@@ -33,8 +33,20 @@ def node_view(path: Path, node: str, verified: VerifiedFiles) -> NodeAnswer:
     """Degree, an even sample of neighbours, and the PPR row of ``node``, or why there is none; ``NotFoundError`` for an
     unknown id, ``ArtifactError`` for a damaged bundle.
     """
-    bundle = _open(path, stamps(f"{path}/{name}" for name in (MANIFEST, *_MAPPED)))
-    verified.check(path, served(bundle.manifest["files"]))
+    files = [f"{path}/{name}" for name in (MANIFEST, *_MAPPED)]
+    lease = verified.leases.take(files)
+    try:
+        seen = stamps(files)
+        answer = _view(_open(path, seen), node, verified)
+        if not lease.complete and stamps(files) != seen:
+            raise written_to(path)
+    finally:
+        lease.end()
+    return answer
+
+
+def _view(bundle: Bundle, node: str, verified: VerifiedFiles) -> NodeAnswer:
+    verified.check(bundle.path, served(bundle.manifest["files"]))
     row = bundle.ids.row(node)
     if row is None:
         raise NotFoundError("the graph has no such node", given=node)

@@ -18,6 +18,7 @@ from pydantic_core import to_json
 from preprocessing.errors import UsageError
 from service.errors import ConflictError
 from service.search.embedding_set import EmbeddingSet
+from service.verified import written_to
 
 __all__ = ["FORMATS", "Page", "page_of"]
 
@@ -128,6 +129,9 @@ def _chunks(embeddings: EmbeddingSet, page: Page, chunks: int) -> Iterator[tuple
     """Runs of rows whose vectors take ``chunks`` times ``CHUNK_BYTES``, one row at least."""
     rows = max(1, chunks * CHUNK_BYTES // (embeddings.dim * embeddings.vectors.itemsize))
     for first in range(page.first, page.end, rows):
+        # Its reader may take all day, and a chunk is soon read: whoever wants to write goes first.
+        if not embeddings.is_as_opened:
+            raise written_to(embeddings.path)
         yield first, min(first + rows, page.end)
 
 

@@ -5,7 +5,9 @@ Everything is memory-mapped and opened when first needed; a set may be read from
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,16 +29,18 @@ from service.errors import BusyError
 from service.search.knn_index import FAISS_FILE, KnnIndex
 from service.search.neighbors import Space
 from service.search.sorted_rows import contains
-from service.verified import VerifiedFiles, served, stamps
+from service.verified import VerifiedFiles, served, stamps, written_to
 
 if TYPE_CHECKING:
     from service.search.filters import Filters
     from service.search.new_nodes import NewNodeEncoder
     from service.store import Store
 
-__all__ = ["EMBEDDING_SET", "PROJECTION", "EmbeddingSet", "EmbeddingSets", "open_vectors"]
+__all__ = ["EMBEDDING_SET", "PROJECTION", "EmbeddingSet", "EmbeddingSets", "open_vectors", "searched_files"]
 
 EMBEDDING_SET, PROJECTION = "embedding_set", "projection"
+# How long somebody who wants to write waits at most before readers are told; a look costs a microsecond a file.
+LOOK_S = 0.1
 VECTORS, IDS = "vectors.npy", ("ids.npy", "ids.arrow")
 
 
@@ -87,6 +91,11 @@ def open_vectors(path: Path, manifest: dict[str, Any]) -> npt.NDArray[Any]:
     return vectors
 
 
+def searched_files(path: Path) -> tuple[Path, ...]:
+    """What a search of the set at ``path`` reads at random, most first."""
+    return path / "index" / FAISS_FILE, path / VECTORS
+
+
 class EmbeddingSet:
     """One embedding set, open for reading."""
 
@@ -97,6 +106,11 @@ class EmbeddingSet:
         self.path = path
         self.manifest = read_manifest(path, EMBEDDING_SET)
         self._verified = verified or VerifiedFiles()
+        self._watched = _watched(path)
+        # First of all, so that what is checked is what is used; until nobody reads the set any more.
+        self._lease = self._verified.leases.take(self._watched)
+        weakref.finalize(self, self._lease.end)
+        self._stamps = stamps(self._watched)
         with damage_told(path):
             self._verified.check(path, _served(self.manifest["files"]))
         # A plain view of the mapped file: indexing a memmap costs more.
@@ -125,6 +139,24 @@ class EmbeddingSet:
     def dim(self) -> int:
         """Length of a vector."""
         return int(self.vectors.shape[1])
+
+    @property
+    def is_as_opened(self) -> bool:
+        """Whether no file of the set has changed, and nobody waits to change one: to be asked before it is read."""
+        return not self._lease.wanted and self._stamps == stamps(self._watched)
+
+    def check_unchanged(self) -> None:
+        """``ArtifactError`` if a file was changed since the set was got: to be asked once an answer is made, which may
+        be wrong then. Where there are leases that cannot be.
+        """
+        if self._lease.complete and not self._lease.wanted:
+            return
+        if self._stamps != stamps(self._watched) or not self._graph_is_as_opened():
+            raise written_to(self.path)
+
+    def is_wanted(self) -> bool:
+        """Whether somebody waits to write to a file of the set or of its graph, who goes on once nobody reads it."""
+        return self._lease.look()
 
     def space(self) -> Space:
         """What neighbours are searched in; the first call reads the index."""
@@ -206,11 +238,14 @@ class EmbeddingSet:
     def check(self, part: Path, manifest: dict[str, Any]) -> None:
         """``ArtifactError`` unless the files of a ``part`` of the set are as its manifest says."""
         with damage_told(part):
+            self._lease.add(f"{part}/{name}" for name in manifest["files"])
             self._verified.check(part, manifest["files"])
 
     def graph(self) -> Bundle:
         """The graph; errors as ``edges``."""
-        return self._open_bundle()
+        with self._graph_lock:
+            self._let_go_of_changed_files()
+            return self._open_bundle()
 
     def _open_space(self) -> Space:
         if not (self.path / "index").exists():
@@ -245,6 +280,8 @@ class EmbeddingSet:
         with damage_told(self._bundle):
             names = (name for name in bundle.manifest["files"] if name.endswith((".npy", ".arrow")))
             files = tuple(f"{self._bundle}/{name}" for name in names)
+            if not self._graph_files:
+                self._lease.add(files)
             seen = stamps(files)
             self._verified.check(self._bundle, served(bundle.manifest["files"]))
             if not self._graph_files:
@@ -261,19 +298,6 @@ class _Ref:
     bundle: Path
 
 
-@dataclass(frozen=True)
-class _Open:
-    """A set as it was opened: ``watched`` files, and their stamps."""
-
-    watched: tuple[str, ...]
-    version: tuple[int, ...]
-    embeddings: EmbeddingSet
-
-    @property
-    def is_as_opened(self) -> bool:
-        return self.version == stamps(self.watched)
-
-
 class EmbeddingSets:
     """The sets held open, least recently used out first; a set that was indexed again is opened anew.
 
@@ -287,10 +311,26 @@ class EmbeddingSets:
         self._capacity = capacity
         self._generation = -1
         self._refs: dict[str, _Ref] = {}
-        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._open: OrderedDict[str, EmbeddingSet] = OrderedDict()
+        # The open ones, and those that somebody reads still.
+        self._alive: weakref.WeakSet[EmbeddingSet] = weakref.WeakSet()
         self._lock = threading.Lock()
         # Opening reads files; it is apart so that nobody who only asks what is open waits for it.
         self._opening = threading.Lock()
+        self._closed = threading.Event()
+
+    def lease(self) -> None:
+        """From now on have who wants to write to a file of an open set wait until the set is let go of."""
+        self._verified.leases.given = True
+        self._closed.clear()
+        threading.Thread(target=self._watch, name="leases", daemon=True).start()
+
+    def close(self) -> None:
+        """Let go of all sets, and take no more leases; readers that hold a set finish."""
+        self._verified.leases.given = False
+        self._closed.set()
+        with self._lock:
+            self._open.clear()
 
     def get(self, ref: str, *, search: bool = False) -> tuple[str, EmbeddingSet]:
         """Id and open set of an id or alias, with ``search`` its index too.
@@ -319,7 +359,7 @@ class EmbeddingSets:
             if known is None or held is None or not held.is_as_opened:
                 return None
             self._open.move_to_end(known.identity)
-            return known.identity, held.embeddings
+            return known.identity, held
 
     def forget(self, embedding_id: str) -> None:
         """Let go of a set, as before its files are deleted; readers that hold it finish."""
@@ -343,15 +383,30 @@ class EmbeddingSets:
             with self._lock:
                 held = self._open.get(ref.identity)
             if held is None or not held.is_as_opened:
-                watched = _watched(ref.path)
-                version = stamps(watched)
-                held = _Open(watched, version, EmbeddingSet(ref.path, ref.bundle, self._verified))
+                held = EmbeddingSet(ref.path, ref.bundle, self._verified)
             with self._lock:
                 self._open[ref.identity] = held
+                self._alive.add(held)
                 self._open.move_to_end(ref.identity)
                 while len(self._open) > self._capacity:
                     self._open.popitem(last=False)
-        return ref.identity, held.embeddings
+        return ref.identity, held
+
+    def _watch(self) -> None:
+        while not self._closed.wait(LOOK_S):
+            self._let_go_of_wanted()
+
+    def _let_go_of_wanted(self) -> None:
+        with self._lock:
+            wanted = [held for held in self._alive if held.is_wanted()]
+            left = [identity for identity, held in self._open.items() if held in wanted]
+            for identity in left:
+                del self._open[identity]
+        kept = len(wanted) - len(left)
+        wanted.clear()
+        if kept:
+            # By a reader, or by a request that failed: its error and its frames hold each other.
+            gc.collect()
 
 
 def _watched(path: Path) -> tuple[str, ...]:

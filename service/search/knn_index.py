@@ -18,6 +18,7 @@ import numpy.typing as npt
 from preprocessing.artifact import read_manifest
 from preprocessing.errors import ArtifactError
 from preprocessing.stage import Emitter
+from service.read_ahead import read_ahead
 from service.search.index_settings import IndexKind, IndexSettings
 from service.verified import VerifiedFiles
 
@@ -69,6 +70,7 @@ class KnnIndex:
         if kind == "exact":
             return None
         verified.check(path, {FAISS_FILE: manifest["files"][FAISS_FILE]})
+        read_ahead([path / FAISS_FILE])
         try:
             # Mapped where its kind allows: shared with the page cache, and searched no slower.
             index = faiss.read_index(str(path / FAISS_FILE), faiss.IO_FLAG_MMAP_IFC)

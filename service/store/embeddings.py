@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, func, or_, select
 
 from service.errors import ConflictError, NotFoundError, PreconditionError
 from service.identifiers import new_id
@@ -115,6 +115,18 @@ class Embeddings(Database):
         """Every alias, by name."""
         with self.reading() as connection:
             return [Alias(**row._mapping) for row in connection.execute(select(aliases).order_by(aliases.c.name))]
+
+    def latest_aliased(self, limit: int) -> list[Path]:
+        """Where the embedding sets that aliases name lie, at most ``limit``, the one named last first."""
+        query = (
+            select(embeddings.c.path)
+            .join(aliases, aliases.c.embedding == embeddings.c.id)
+            .group_by(embeddings.c.path)
+            .order_by(func.max(aliases.c.updated_at).desc())
+            .limit(limit)
+        )
+        with self.reading() as connection:
+            return [Path(path) for path in connection.execute(query).scalars()]
 
     def put_alias(self, name: str, embedding: str, if_match: str | None = None) -> Alias:
         """Point ``name`` at an embedding set (an id or another alias) in one step.

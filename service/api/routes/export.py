@@ -82,7 +82,9 @@ def export_vectors(
     def parts() -> Generator[bytes]:
         with turns.turn():
             yield b""
-            yield from FORMATS[media_type](embeddings, page)
+            for part in FORMATS[media_type](embeddings, page):
+                embeddings.check_unchanged()
+                yield part
 
     stream = parts()
     # Begun here: a server that is full says so before an answer begins, and what has begun can be closed.
