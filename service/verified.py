@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ from preprocessing.artifact import fingerprint, hash_file, write_json
 from preprocessing.errors import ArtifactError
 from service.leases import Leases
 
-__all__ = ["VerifiedFiles", "served", "stamps", "written_to"]
+__all__ = ["LOOK_S", "Seen", "VerifiedFiles", "served", "stamps", "written_to"]
+
+
+LOOK_S = 0.02
 
 
 def served(files: dict[str, str]) -> dict[str, str]:
@@ -46,6 +50,26 @@ def stamps(files: Iterable[str]) -> tuple[int, ...]:
         except OSError:
             found.append(0)
     return tuple(found)
+
+
+class Seen:
+    """Files as they are when this is made."""
+
+    def __init__(self, files: Iterable[str] = ()) -> None:
+        self.files = tuple(files)
+        self._stamps = stamps(self.files)
+        self._until = 0.0
+
+    def unchanged(self, *, leased: bool = False) -> bool:
+        """Whether they are so still: to be asked before each use of what is mapped. Nobody writes to ``leased`` ones,
+        so they are looked at only every ``LOOK_S`` seconds, for others renamed into their places.
+        """
+        if leased and time.monotonic() < self._until:
+            return True
+        same = self._stamps == stamps(self.files)
+        if same:
+            self._until = time.monotonic() + LOOK_S
+        return same
 
 
 class VerifiedFiles:

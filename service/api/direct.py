@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from preprocessing.errors import RgrlError
+from preprocessing.errors import ArtifactError, RgrlError
 from service.api.answers import vector_json
 from service.api.auth import KeyRing
 from service.api.middleware import first_header
@@ -87,9 +87,14 @@ class DirectAnswers:
         vector = None if held is None else held[1].vector(node)
         if held is None or vector is None:
             return None
+        answer = vector_json(held[0], node, vector)
+        try:
+            held[1].check_unchanged()
+        except ArtifactError:
+            return None
         scope["route"] = self._routes["get_vector"]
         self._serving.metrics.looked_up(1, 0)
-        return Response(vector_json(held[0], node, vector), media_type="application/json")
+        return Response(answer, media_type="application/json")
 
     async def _post(self, scope: Scope, receive: Receive, ref: str, verb: str) -> tuple[Response | None, Receive]:
         """The answer, or None and how the app is to read the body that has been read already."""

@@ -22,6 +22,7 @@ from service.search.queries import NodeId, find_neighbors
 from service.search.schemas import LookupIn, NeighborsIn
 from service.search.turns import Turns
 from service.settings import ServiceSettings
+from service.verified import written_to
 
 __all__ = ["ARROW_STREAM", "Held", "Serving", "check_limit", "is_quick"]
 
@@ -52,6 +53,7 @@ class Serving:
             vectors, found = self._look_up(embeddings, asked)
             names = _names(asked).to_pylist() if isinstance(asked, pa.Array) else list(map(str, asked))
             answer = lookup_json(identity, names, vectors, found, as_base64=body.encoding == "base64")
+            embeddings.check_unchanged()
             return Response(answer, media_type="application/json")
         stream = lookup_arrow(identity, embeddings.dim, self._parts(embeddings, asked))
         if len(asked) <= ARROW_BATCH:
@@ -71,9 +73,10 @@ class Serving:
             found = find_neighbors(embeddings, asked, body.k, body.exclude, body.search, body.filter, wait=wait)
             self.metrics.searched((answer.neighbors.strategy for answer in found), time.perf_counter() - began)
             # Serialised within the turn: a quarter of a million neighbours are memory, too.
-            if ARROW_STREAM in accept:
-                return Response(neighbors_arrow(identity, embeddings, found), media_type=ARROW_STREAM)
-            return Response(neighbors_json(identity, embeddings, found), media_type="application/json")
+            arrow = ARROW_STREAM in accept
+            answer = (neighbors_arrow if arrow else neighbors_json)(identity, embeddings, found)
+            embeddings.check_unchanged()
+            return Response(answer, media_type=ARROW_STREAM if arrow else "application/json")
 
     def _look_up(
         self, embeddings: EmbeddingSet, ids: Sequence[NodeId] | pa.Array
@@ -88,8 +91,13 @@ class Serving:
     ) -> Iterator[tuple[pa.Array, npt.NDArray[np.float32], npt.NDArray[np.bool_]]]:
         """A lookup a batch at a time: ids as text, vectors, and which were found."""
         for start in range(0, len(ids), ARROW_BATCH):
+            # Who reads a long answer slowly may do so for longer than a writer waits.
+            if not embeddings.is_as_opened:
+                raise written_to(embeddings.path)
             part = ids[start : start + ARROW_BATCH]
-            yield _names(part), *self._look_up(embeddings, part)
+            found = self._look_up(embeddings, part)
+            embeddings.check_unchanged()
+            yield _names(part), *found
 
 
 def is_quick(body: NeighborsIn, embeddings: EmbeddingSet) -> bool:

@@ -29,7 +29,7 @@ from service.errors import BusyError
 from service.search.knn_index import FAISS_FILE, KnnIndex
 from service.search.neighbors import Space
 from service.search.sorted_rows import contains
-from service.verified import VerifiedFiles, served, stamps, written_to
+from service.verified import Seen, VerifiedFiles, served, written_to
 
 if TYPE_CHECKING:
     from service.search.filters import Filters
@@ -106,11 +106,11 @@ class EmbeddingSet:
         self.path = path
         self.manifest = read_manifest(path, EMBEDDING_SET)
         self._verified = verified or VerifiedFiles()
-        self._watched = _watched(path)
+        mapped = _watched(path)
         # First of all, so that what is checked is what is used; until nobody reads the set any more.
-        self._lease = self._verified.leases.take(self._watched)
+        self._lease = self._verified.leases.take(mapped)
         weakref.finalize(self, self._lease.end)
-        self._stamps = stamps(self._watched)
+        self._files, self._graph_files = Seen(mapped), Seen()
         with damage_told(path):
             self._verified.check(path, _served(self.manifest["files"]))
         # A plain view of the mapped file: indexing a memmap costs more.
@@ -127,8 +127,6 @@ class EmbeddingSet:
         self._topology: Topology | None = None
         self._new_nodes: NewNodeEncoder | None = None
         self._filters: Filters | None = None
-        self._graph_files: tuple[str, ...] = ()
-        self._graph_stamps: tuple[int, ...] = ()
 
     @property
     def nodes(self) -> int:
@@ -143,7 +141,12 @@ class EmbeddingSet:
     @property
     def is_as_opened(self) -> bool:
         """Whether no file of the set has changed, and nobody waits to change one: to be asked before it is read."""
-        return not self._lease.wanted and self._stamps == stamps(self._watched)
+        return not self._lease.wanted and self._files.unchanged()
+
+    @property
+    def was_as_opened_lately(self) -> bool:
+        """The same, but another file renamed into the place of a leased one is seen 20 ms later."""
+        return not self._lease.wanted and self._files.unchanged(leased=self._lease.complete)
 
     def check_unchanged(self) -> None:
         """``ArtifactError`` if a file was changed since the set was got: to be asked once an answer is made, which may
@@ -151,7 +154,7 @@ class EmbeddingSet:
         """
         if self._lease.complete and not self._lease.wanted:
             return
-        if self._stamps != stamps(self._watched) or not self._graph_is_as_opened():
+        if not (self._files.unchanged() and self._graph_files.unchanged()):
             raise written_to(self.path)
 
     def is_wanted(self) -> bool:
@@ -258,10 +261,10 @@ class EmbeddingSet:
         """Forget what is mapped of the graph if a file of it is another than when it was opened: it is opened anew."""
         if not self._graph_is_as_opened():
             self._topology, self._new_nodes, self._filters = None, None, None
-            self._graph_files, self._graph_stamps = (), ()
+            self._graph_files = Seen()
 
     def _graph_is_as_opened(self) -> bool:
-        return self._graph_stamps == stamps(self._graph_files)
+        return self._graph_files.unchanged(leased=self._lease.complete)
 
     def _open_bundle(self) -> Bundle:
         if self._bundle is None:
@@ -280,12 +283,12 @@ class EmbeddingSet:
         with damage_told(self._bundle):
             names = (name for name in bundle.manifest["files"] if name.endswith((".npy", ".arrow")))
             files = tuple(f"{self._bundle}/{name}" for name in names)
-            if not self._graph_files:
+            if not self._graph_files.files:
                 self._lease.add(files)
-            seen = stamps(files)
+            seen = Seen(files)
             self._verified.check(self._bundle, served(bundle.manifest["files"]))
-            if not self._graph_files:
-                self._graph_files, self._graph_stamps = files, seen
+            if not self._graph_files.files:
+                self._graph_files = seen
         return bundle
 
 
@@ -356,7 +359,7 @@ class EmbeddingSets:
         with self._lock:
             known = self._refs.get(ref) if self._generation == generation else None
             held = None if known is None else self._open.get(known.identity)
-            if known is None or held is None or not held.is_as_opened:
+            if known is None or held is None or not held.was_as_opened_lately:
                 return None
             self._open.move_to_end(known.identity)
             return known.identity, held

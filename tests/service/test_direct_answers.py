@@ -19,6 +19,7 @@ from service.api.app import create_app
 from service.search.index_settings import IndexSettings
 from service.search.indexing import build_index
 from service.search.schemas import LookupIn
+from service.verified import LOOK_S
 
 NODES, DIM = 500, 8
 ONE_QUERY = {"queries": [{"id": 3}], "k": 5}
@@ -215,6 +216,7 @@ def test_a_graph_that_is_to_be_read_is_read_in_a_thread(serving: tuple[TestClien
     post(client, ref, "neighbors", ONE_QUERY)
     assert threads == []
     os.utime(indices)
+    time.sleep(LOOK_S)
     post(client, ref, "neighbors", ONE_QUERY)
     assert len(threads) == 1
     post(client, ref, "neighbors", ONE_QUERY)

@@ -282,7 +282,7 @@ def test_a_lease_spares_the_second_look_and_is_let_go_of_for_a_writer(
     with TestClient(app):
         _, embeddings = app.state.embeddings.get(ref)
         with monkeypatch.context() as without:
-            without.setattr("service.search.embedding_set.stamps", None)
+            without.setattr("service.verified.stamps", None)
             embeddings.check_unchanged()
         writer = threading.Thread(target=flipped, args=(file, whole))
         writer.start()

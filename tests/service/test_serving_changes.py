@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from service.search.index_settings import IndexSettings
 from service.search.indexing import build_index
 from service.store import Store
 from service.store.embeddings import point_alias, set_part
+from service.verified import LOOK_S
 
 NODES, DIM = 30, 4
 
@@ -118,6 +120,7 @@ def test_an_index_that_was_away_is_watched_once_it_is_back(client: TestClient, t
     whole = index.read_bytes()
 
     def asked() -> int:
+        time.sleep(LOOK_S)
         answer = client.post(f"/v1/embeddings/{one}/neighbors", json={"queries": [{"id": 3}]})
         return answer.status_code
 

@@ -88,7 +88,9 @@ def get_vector(ref: str, node: str, sets: SetsDep, metrics: MetricsDep) -> Vecto
     metrics.looked_up(int(vector is not None), int(vector is None))
     if vector is None:
         raise NotFoundError("there is no node of this id in the embedding set", expected="an id of its graph")
-    return VectorOut(id=node, vector=vector.tolist(), dim=embeddings.dim, embedding=identity)
+    answer = VectorOut(id=node, vector=vector.tolist(), dim=embeddings.dim, embedding=identity)
+    embeddings.check_unchanged()
+    return answer
 
 
 @router.post("/{ref}/lookup", response_model=LookupOut, responses=_ARROW_ANSWER, openapi_extra=_ARROW_BODY)
@@ -123,4 +125,5 @@ def scores(ref: str, body: ScoresIn, sets: SetsDep, settings: SettingsDep) -> Sc
         PairOut(ids=(str(one), str(other)), score=pair.score, connected=pair.connected)
         for (one, other), pair in zip(body.pairs, score_pairs(embeddings, body.pairs), strict=True)
     ]
+    embeddings.check_unchanged()
     return ScoresOut(embedding=identity, items=items)
