@@ -13,7 +13,7 @@ __all__ = ["begin_reading"]
 
 
 def begin_reading(settings: ServiceSettings) -> threading.Thread | None:
-    """Read ahead, in a thread, the sets that aliases name, of the newest as many as are held open.
+    """Read ahead the sets that aliases name, of the newest as many as are held open.
 
     A home that is not there yet has none, and is not made here. ``UsageError`` when the store cannot be opened.
     """
@@ -24,7 +24,4 @@ def begin_reading(settings: ServiceSettings) -> threading.Thread | None:
         paths = store.latest_aliased(settings.open_embeddings)
     finally:
         store.close()
-    files = [file for path in paths for file in searched_files(path)]
-    thread = threading.Thread(target=read_ahead, args=(files,), name="read-ahead", daemon=True)
-    thread.start()
-    return thread
+    return read_ahead(file for path in paths for file in searched_files(path))

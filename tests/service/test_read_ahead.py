@@ -1,8 +1,9 @@
-"""Files that a server will search are asked for when it starts: those, in their order, and none that memory lacks."""
+"""Files that a server will search are read when it starts: those, in their order, and none that memory lacks."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,14 +24,18 @@ from service.store import Store
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, int, int]]:
-    """Files, and the bytes of them, that the system was asked to read."""
+    """Files, and the bytes of them, that were read."""
     calls: list[tuple[Path, int, int]] = []
 
-    def asking(file: int, start: int, length: int, advice: int) -> None:
-        assert advice == os.POSIX_FADV_WILLNEED
-        calls.append((Path(f"/proc/self/fd/{file}").readlink(), start, length))
+    really = os.sendfile
 
-    monkeypatch.setattr(os, "posix_fadvise", asking)
+    def asking(to: int, file: int, start: int, length: int) -> int:
+        assert Path(f"/proc/self/fd/{to}").readlink() == Path(os.devnull)
+        sent = really(to, file, start, length)
+        calls.append((Path(f"/proc/self/fd/{file}").readlink(), start, sent))
+        return sent
+
+    monkeypatch.setattr(os, "sendfile", asking)
     return calls
 
 
@@ -39,14 +44,14 @@ def file_of(path: Path, size: int) -> Path:
     return path
 
 
-def test_every_byte_is_asked_for_in_steps_that_no_system_cuts(
-    tmp_path: Path, asked: list[tuple[Path, int, int]]
+def test_every_byte_is_read_in_order(
+    tmp_path: Path, asked: list[tuple[Path, int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(read_ahead, "STEP", 131_072)
     files = [file_of(tmp_path / name, size) for name, size in (("b", 300_000), ("empty", 0), ("a", 131_072))]
-    read_ahead.read_ahead([files[0], tmp_path / "gone", tmp_path, *files[1:]])
-    first, last = (files[0].resolve(), files[2].resolve())
-    step = 128 << 10
-    assert asked == [(first, 0, step), (first, step, step), (first, 2 * step, step), (last, 0, step)]
+    read_ahead.read_ahead([files[0], tmp_path / "gone", tmp_path, *files[1:]]).join()
+    first, last, step = files[0].resolve(), files[2].resolve(), 131_072
+    assert asked == [(first, 0, step), (first, step, step), (first, 2 * step, 300_000 - 2 * step), (last, 0, step)]
 
 
 def test_a_file_that_half_of_the_memory_cannot_hold_is_left_out(
@@ -54,7 +59,7 @@ def test_a_file_that_half_of_the_memory_cannot_hold_is_left_out(
 ) -> None:
     monkeypatch.setattr(read_ahead, "available_memory", lambda: 2000)
     files = [file_of(tmp_path / name, size) for name, size in (("one", 600), ("large", 500), ("small", 400))]
-    read_ahead.read_ahead(files)
+    read_ahead.read_ahead(files).join()
     assert [file.name for file, _, _ in asked] == ["one", "small"]
 
 
@@ -120,6 +125,9 @@ def test_an_index_that_no_alias_named_is_asked_for_when_it_is_opened(
 ) -> None:
     path = indexed_set(tmp_path / "set")
     EmbeddingSet(path).space()
+    for thread in threading.enumerate():
+        if thread.name == "read-ahead":
+            thread.join()
     assert [file.name for file, _, _ in asked] == ["index.faiss"]
 
 
