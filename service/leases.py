@@ -28,7 +28,7 @@ LATELY_S = 60.0
 
 
 class Leases:
-    """Gives leases while ``given``, which whoever sets it lets go of when they are wanted: writers wait for it."""
+    """Gives leases while ``given``: who sets it lets go of those that are wanted, or writers wait in vain."""
 
     def __init__(self) -> None:
         self.given = False
