@@ -45,7 +45,8 @@ class Storm:
         self.books = Books()
         self.faults = Faults(server, truths, sets, mounted, self.books, random.Random(seed), self._submit)
         self.stages: dict[str, int] = {}
-        self.graph = ""
+        self.graphs: dict[str, str] = {}  # a set's -> id
+        self.graph_of: dict[str, str] = {}  # idempotency key -> whose graph the job works on
         self.over = threading.Event()
         self.moment = threading.Lock()
         self.sent = 0
@@ -55,7 +56,7 @@ class Storm:
         """Everything: the faults, then the peace after them, in which the books are closed."""
         client = self.server.client()
         listed = client.get("/v1/graphs").json()["items"]
-        self.graph = next(graph["id"] for graph in listed if graph["name"] == self.truths[0].ref)
+        self.graphs = {graph["name"]: graph["id"] for graph in listed}
         threads = [threading.Thread(target=work, daemon=True) for work in (self._question, self._send_jobs)]
         for thread in threads:
             thread.start()
@@ -74,6 +75,8 @@ class Storm:
         self.over.set()
         for thread in threads:
             thread.join(timeout=120)
+            if thread.is_alive():
+                self.books.wrong(f"{thread.name} did not come to an end")
         self._close()
 
     def _still_there(self, after: str) -> None:
@@ -108,13 +111,18 @@ class Storm:
     def _send_jobs(self) -> None:
         rng, client = random.Random(self.seed + 2), self.server.client()
         while not self.over.is_set():
-            with suppress(httpx2.TransportError):
+            try:
                 answer = client.get("/v1/jobs", params={"status": ["queued", "running"], "limit": 100})
                 self.books.saw(answer)
                 if answer.status_code == 200 and len(answer.json()["items"]) < UNFINISHED:
                     job = self._submit(client, rng)
                     if job is not None and rng.random() < 0.05:
+                        self.books.cancelled.add(job)
                         self.books.saw(client.post(f"/v1/jobs/{job}/cancel"))
+            except httpx2.TransportError:
+                pass
+            except Exception as error:
+                self.books.wrong(f"a job could not be sent: {error!r}")
             time.sleep(0.2)
 
     def _submit(self, client: httpx2.Client, rng: random.Random, stages: int = 0, seconds: float = 0.0) -> str | None:
@@ -136,18 +144,20 @@ class Storm:
         elif self.sent % 60 != 20:
             self.stages[key] = stages or rng.randint(1, 3)
             labels = {"stages": str(self.stages[key]), "seconds": str(seconds or rng.uniform(0.05, 0.5))}
-            body |= {"kind": "preprocess", "graph": self.graph, "labels": labels | {"key": key}}
+            self.graph_of[key] = rng.choice(self.truths).ref
+            graph_id = self.graphs[self.graph_of[key]]
+            body |= {"kind": "preprocess", "graph": graph_id, "labels": labels | {"key": key}}
             del body["embedding"], body["index"]
 
         def send() -> httpx2.Response:
             answer = client.post("/v1/jobs", json=body, headers={"Idempotency-Key": key})
-            self.books.saw(answer, self.truths[0].ref)
+            self.books.saw(answer, self.graph_of.get(key))
             return answer
 
         answer = retried(send)
         while answer.status_code in {409, 422}:  # its set or graph is corrupted at this moment, or the disk is full
             if answer.json()["code"] == "validation_failed":
-                raise SystemExit(f"the benchmark itself is wrong: {answer.text}")
+                raise ValueError(f"the benchmark itself is wrong: {answer.text}")
             time.sleep(0.3)
             if self.over.is_set():
                 print(f"not accepted: {answer.text}")
@@ -182,7 +192,8 @@ class Storm:
         self.books.check_ledger(self.server.books / "ledger", statuses, self.stages)
         for job in found:
             if job["status"] == "failed":
-                self.books.check_failed(job, self.truths[0].ref, self.server.settings.max_attempts)
+                graph = self.graph_of.get(job["labels"]["key"])
+                self.books.check_failed(job, graph, self.server.settings.max_attempts)
         self.books.explain(self.server.log)
         errors = Counter((job["error"] or {}).get("code") for job in found if job["status"] == "failed")
         ends = Counter((job["kind"], job["status"]) for job in found)

@@ -25,6 +25,8 @@ RECALL = 0.8
 REACH = 2
 """Steps on the ring of ids that an edge spans."""
 DAMAGE = {"artefact corrupted", "damaged in place"}
+TOLD_S = 1.0
+"""How long after its end a stage's result may still be lost."""
 
 
 @dataclass
@@ -46,6 +48,7 @@ class Books:
     violations: list[str] = field(default_factory=list)
     unexplained: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, str] = field(default_factory=dict)  # idempotency key -> job
+    cancelled: set[str] = field(default_factory=set)
     history: list[Fault] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -110,26 +113,36 @@ class Books:
             print(f"unforeseen failure of a request, {count} times: {what}", flush=True)
 
     def check_ledger(self, ledger: Path, statuses: dict[str, str], stages: dict[str, int]) -> None:
-        """No two stages of a job at once, and none left out of a job that succeeded."""
-        ended: dict[str, list[str]] = defaultdict(list)
+        """No two stages of a job at once or in another order, none again without a fault while it ran, and none left
+        out of a job that succeeded.
+        """
+        ended: dict[str, dict[str, float]] = defaultdict(dict)
         begun: dict[tuple[str, str], float] = {}
         for line in ledger.read_text().splitlines():
-            job, stage, pid, moment, mark = line.split()
+            job, stage, pid, at, mark = line.split()
+            moment = float(at)
             if mark == "overlap":
                 self.wrong(f"stage {stage} of {job} ran beside another, as process {pid}")
             if mark == "begin":
-                before, begun[job, stage] = begun.get((job, stage)), float(moment)
-                if before is not None and not self._killed(job, before, float(moment)):
-                    self.wrong(f"stage {stage} of {job} ran again after {float(moment) - before:.2f} s without a fault")
+                before, begun[job, stage] = begun.get((job, stage)), moment
+                until = ended[job].get(stage, moment - TOLD_S) + TOLD_S
+                if before is not None and not self._killed(job, before, until):
+                    self.wrong(f"stage {stage} of {job} ran again after {moment - before:.2f} s without a fault")
+                number = int(stage[1:])
+                if number and f"s{number - 1}" not in ended[job]:
+                    self.wrong(f"stage {stage} of {job} began before the one ahead of it had ended")
             if mark == "end":
-                ended[job].append(stage)
+                ended[job][stage] = moment
         for key, job in self.jobs.items():
             if statuses.get(job) == "succeeded" and key in stages:
                 wanted = {f"s{number}" for number in range(stages[key])}
-                if set(ended[job]) != wanted:
-                    self.wrong(f"{job} succeeded with the stages {sorted(set(ended[job]))} of {stages[key]}")
+                if ended[job].keys() != wanted:
+                    self.wrong(f"{job} succeeded with the stages {sorted(ended[job])} of {stages[key]}")
+        for job, status in statuses.items():
+            if status == "cancelled" and job not in self.cancelled:
+                self.wrong(f"{job} was cancelled, and nobody asked for it")
 
-    def check_failed(self, job: dict, graph: str, attempts: int) -> None:
+    def check_failed(self, job: dict, graph: str | None, attempts: int) -> None:
         """A job fails of a full disk, of damage to its ``graph``, or of kills in each of its ``attempts``."""
         began, ended = (datetime.fromisoformat(job[name]).timestamp() for name in ("created_at", "ended_at"))
         killed = self.met({"process killed"}, began, ended, job["id"]) + self.met({"server killed"}, began, ended)

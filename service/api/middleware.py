@@ -12,6 +12,7 @@ from fastapi.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from preprocessing.errors import RgrlError
 from service.errors import BODY_TOO_LARGE, problem_response, server_failed
 from service.logs import REQUEST_ID, new_request_id
 from service.metrics import Metrics
@@ -58,8 +59,13 @@ class RequestContext:
         except asyncio.CancelledError:
             # Only a server that stops cancels; a stream has no other end, and its reader takes it up again.
             log.info("cut off by the stop of the server")
-        except Exception:
-            log.exception("a request failed")
+        except Exception as error:
+            # The framework raises another where an answer that has begun cannot become a refusal.
+            told = error.__cause__ or error.__context__
+            if status and isinstance(told, RgrlError):
+                log.warning("an answer was broken off", cause=str(told))
+            else:
+                log.exception("a request failed")
             if status == 0:
                 await server_failed(request_id)(scope, receive, send_with_id)
         seconds = time.perf_counter() - began

@@ -15,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import structlog
 from embedding_fixtures import add_set, settings, write_set
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from service.api import middleware
 from service.api.app import create_app
 from service.search import bulk
 from service.search.embedding_set import EmbeddingSet
@@ -181,6 +183,23 @@ def test_a_broken_stream_is_gone_on_with_by_counting(client: TestClient, numbere
     ]
     assert made["vector"].to_pylist() == vectors[begin + 4 :].tolist()
     assert len(table(fetched(client, numbered, ARROW, cursor=f"{numbered}:{NODES}"))) == 0
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_the_log_says_why_an_export_was_broken_off(
+    client: TestClient, numbered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([True, True, False])
+    monkeypatch.setattr(EmbeddingSet, "is_as_opened", property(lambda _: next(looks)))
+    logged = structlog.testing.LogCapture()
+    monkeypatch.setattr(middleware, "log", structlog.wrap_logger(None, processors=[logged]))
+    # No refusal any more: the connection ends, and the body is not whole.
+    answer = client.get(f"/v1/embeddings/{numbered}/vectors", headers={"Accept": LINES})
+    assert answer.status_code == 200
+    assert 0 < answer.content.count(b"\n") < NODES
+    (line,) = [line for line in logged.entries if line["log_level"] != "info"]
+    assert (line["event"], line["log_level"]) == ("an answer was broken off", "warning")
+    assert "a file was written to while it was read" in line["cause"]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,35 @@ def test_a_stage_that_ran_twice(
 
 
 @pytest.mark.parametrize(
+    ("ledger", "killed_at", "wrong"),
+    [
+        # Killed while it ran, or before its result was told; long after its end; and while the next one ran.
+        ("s0 0 begin, s0 2 begin, s0 3 end", 1, ""),
+        ("s0 0 begin, s0 1 end, s0 3 begin, s0 4 end", 1.5, ""),
+        ("s0 0 begin, s0 1 end, s0 99 begin, s0 100 end", 98, "ran again"),
+        ("s0 0 begin, s0 1 end, s1 4 begin, s0 6 begin, s0 7 end, s1 8 begin, s1 9 end", 5, "ran again"),
+        ("s0 0 begin, s1 1 begin, s1 2 end, s0 3 end", 1, "began before"),
+        ("s0 0 begin, s0 1 end, s1 2 begin, s1 3 end", 1, ""),
+    ],
+)
+def test_when_a_stage_may_run_again(books: Any, tmp_path: Path, ledger: str, killed_at: float, wrong: str) -> None:
+    books.history.append(importlib.import_module("faults_books").Fault("server killed", killed_at, killed_at + 0.1))
+    lines = (entry.split() for entry in ledger.split(", "))
+    (tmp_path / "ledger").write_text("".join(f"job_1 {stage} 1 {at} {mark}\n" for stage, at, mark in lines))
+    books.check_ledger(tmp_path / "ledger", {}, {})
+    assert len(books.violations) == bool(wrong)
+    assert wrong in "".join(books.violations)
+
+
+def test_a_job_that_nobody_cancelled(books: Any, tmp_path: Path) -> None:
+    (tmp_path / "ledger").write_text("")
+    books.cancelled.add("job_1")
+    books.check_ledger(tmp_path / "ledger", {"job_1": "cancelled", "job_2": "cancelled"}, {})
+    (violation,) = books.violations
+    assert violation.startswith("job_2 was cancelled")
+
+
+@pytest.mark.parametrize(
     ("kinds", "about", "explained"),
     [
         (["disk full"], "", True),
