@@ -21,6 +21,7 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from service_harness import wait_for
 
 from service.api import middleware
 from service.api.app import create_app
@@ -192,11 +193,13 @@ def test_the_log_says_why_an_export_was_broken_off(
     looks = iter([True, True, False])
     monkeypatch.setattr(EmbeddingSet, "is_as_opened", property(lambda _: next(looks)))
     logged = structlog.testing.LogCapture()
-    monkeypatch.setattr(middleware, "log", structlog.wrap_logger(None, processors=[logged]))
+    every = structlog.make_filtering_bound_logger("info")
+    monkeypatch.setattr(middleware, "log", structlog.wrap_logger(None, processors=[logged], wrapper_class=every))
     # No refusal any more: the connection ends, and the body is not whole.
     answer = client.get(f"/v1/embeddings/{numbered}/vectors", headers={"Accept": LINES})
     assert answer.status_code == 200
     assert 0 < answer.content.count(b"\n") < NODES
+    wait_for(lambda: [line for line in logged.entries if line["event"] == "answered"])
     (line,) = [line for line in logged.entries if line["log_level"] != "info"]
     assert (line["event"], line["log_level"]) == ("an answer was broken off", "warning")
     assert "a file was written to while it was read" in line["cause"]
