@@ -5,7 +5,7 @@ A place is pydantic's ``loc``: names of fields, numbers of items, and the tags a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, Tag
 from pydantic.fields import FieldInfo
 
-__all__ = ["fields_beside", "meant_field"]
+__all__ = ["fields_beside", "likely", "meant_field"]
 
 Names = tuple[str, ...]
 _LIKE = 0.65
@@ -36,8 +36,13 @@ def meant_field(root: Any, place: Sequence[int | str]) -> str | None:
     # As it is called in its section, and as whoever takes the section for a part of the name would.
     spelled = {word: below for below in _below(beside) for word in (below[-1], "_".join(below))}
     spelled |= {name: (name,) for name in fields_beside(root, place)}
-    near = get_close_matches(given, spelled, 1, _LIKE)
-    return f"did you mean `{'.'.join((*here, *spelled[near[0]]))}`?" if near else None
+    near = likely(given, spelled)
+    return None if near is None else f"did you mean `{'.'.join((*here, *spelled[near]))}`?"
+
+
+def likely(given: str, names: Iterable[str]) -> str | None:
+    """The one of ``names`` that a misspelt one is likely to mean."""
+    return next(iter(get_close_matches(given, list(names), 1, _LIKE)), None)
 
 
 def _walk(root: Any, steps: Sequence[int | str]) -> list[tuple[Names, list[type[BaseModel]]]]:

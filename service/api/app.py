@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from preprocessing.artifact import code_version
 from service.api.auth import READ, KeyRing, check_exposure, open_without_keys
+from service.api.dependencies import KNOWN_PARAMETERS
 from service.api.direct import DirectAnswers
 from service.api.middleware import BodyLimit, RequestContext
 from service.api.routes import (
@@ -131,7 +132,7 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     app.include_router(page.router)
     sets = (registered_sets, embeddings, export, projection, new_nodes)
     for part in (info, graphs, jobs, job_history, *sets, aliases, keys):
-        app.include_router(part.router, dependencies=[READ])
+        app.include_router(part.router, dependencies=[READ, KNOWN_PARAMETERS])
     install_error_handlers(app)
     routes = {getattr(route, "name", ""): route for route in embeddings.router.routes}
     direct = DirectAnswers(app.routed, app.state.serving, app.state.keys, routes)

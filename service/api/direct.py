@@ -3,8 +3,8 @@
 What takes less time than handing it to a thread is done where the request arrives: a few vectors at any time, the
 search of one query while nobody else asks, who would wait for it. Other lookups and neighbours go to a thread each.
 Whatever is not at hand or not plain goes the usual way, by the routes: a set that is not open, an unknown id, keys
-that are due to be read again, a body that is large or does not parse. The routes have the answers for those, and the
-documentation of all.
+that are due to be read again, query parameters, a body that is large or does not parse. The routes have the answers for
+those, and the documentation of all.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DirectAnswers:
         """Handle one request."""
         match = _PATH.fullmatch(scope["path"])
         response: Response | None = None
-        if match is not None and self._let_in(scope):
+        if match is not None and not scope["query_string"] and self._let_in(scope):
             ref, node, verb = match.groups()
             if node is not None and scope["method"] == "GET":
                 response = self._vector(scope, ref, node)

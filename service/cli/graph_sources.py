@@ -94,10 +94,12 @@ def _table(folder: Path, name: str) -> Path | None:
 
 
 def _pyg(name: str, root: Path) -> dict[str, Any]:
-    if "/" in name or "." in name:
+    from preprocessing.settings import PYG_DATASETS
+
+    if name.partition(":")[0] not in PYG_DATASETS:
         raise InputError(
             "there is no such file or folder",
-            given=name,
+            given=f"{name} (in {Path.cwd()})",
             expected="a path, or the name of a PyG data set such as Planetoid:Cora",
         )
     return {"kind": "pyg", "name": name, "root": str(root)}

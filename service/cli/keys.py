@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,7 +37,12 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a key; it is shown once and cannot be read again."""
+    from service.settings import ServiceSettings
+
+    new = not ServiceSettings(home=home).jobs.exists()
     key, token = _store(home, made=True).create_key(name, [scope.value])
+    if new:
+        print(f"made the home {home.absolute()}: a server has to be given it, too", file=sys.stderr)
     if as_json:
         print_json({"id": key.id, "name": key.name, "scopes": key.scopes, "key": token})
     else:

@@ -241,9 +241,14 @@ class Client:
         self._transport.request("DELETE", f"/v1/embeddings/{ref}", repeatable=False)
 
     def lookup(self, ref: str, ids: Sequence[NodeId]) -> Lookup:
-        """Vectors of nodes, over Arrow, in as many requests as the server's limit asks for."""
+        """Vectors of nodes, over Arrow, in as many requests as the server's limit asks for.
+
+        ``TypeError`` for one id that is in no list.
+        """
         import pyarrow as pa
 
+        if isinstance(ids, str | int):
+            raise TypeError(f"lookup takes a list of ids, not one id: [{ids!r}]")
         # The first answer's set is asked for the rest: an alias may be switched in between.
         vectors, found = [], []
         for start in range(0, max(1, len(ids)), LOOKUP_IDS):

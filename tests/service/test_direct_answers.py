@@ -245,3 +245,21 @@ def test_text_that_cannot_be_sent_is_refused_however_it_is_spelt(serving: tuple[
 def test_text_that_can_be_sent_is_read_escaped_and_not() -> None:
     for spelt in (b"\xc3\xa9", b"\\u00e9"):
         assert LookupIn.of_json(b'{"ids": ["' + spelt + b'", 1]}').ids == ["é", 1]
+
+
+def test_a_query_parameter_that_there_is_not_is_told(serving: tuple[TestClient, str]) -> None:
+    client, ref = serving
+    for method, path, meant in (
+        ("GET", f"/v1/embeddings/{ref}/vectors/1?dim=3", None),
+        ("GET", f"/v1/embeddings/{ref}/vectors?shards=0/2", "shard"),
+        ("GET", "/v1/jobs?staus=failed", "status"),
+        ("POST", "/v1/jobs?dry-run=true", "dry_run"),
+        ("POST", f"/v1/embeddings/{ref}/neighbors?k=3", None),
+    ):
+        body = ONE_QUERY if "neighbors" in path else {"kind": "preprocess", "graph": "g"}
+        answer = client.request(method, path, json=body if method == "POST" else None)
+        problem = answer.json()
+        assert (answer.status_code, problem["code"]) == (422, "input_invalid"), answer.text
+        assert problem["errors"][0]["pointer"] == f"query/{path.partition('?')[2].partition('=')[0]}"
+        assert problem["remedy"] == (meant and f"did you mean `{meant}`?")
+    assert client.get("/livez?whoever=probes").status_code == 200

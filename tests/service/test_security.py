@@ -50,7 +50,9 @@ def test_no_key_is_in_a_file_or_a_log(tmp_path: Path) -> None:
         made = server.client.post("/v1/keys", json={"name": "root", "scopes": ["admin"]}).json()
         token, headers = made["token"], {"Authorization": f"Bearer {made['token']}"}
         assert server.client.get("/v1/jobs").status_code == 401
-        assert server.client.get("/v1/jobs?token=" + token, headers=headers).status_code == 200
+        misplaced = server.client.get("/v1/jobs?token=" + token, headers=headers)
+        assert misplaced.status_code == 422
+        assert token not in misplaced.text
         assert server.client.get("/v1/jobs", headers={"Authorization": "Bearer wrong-7c2"}).status_code == 401
         assert server.client.post("/v1/keys", content=token, headers=headers).status_code == 422
         assert token not in server.client.get("/v1/keys", headers=headers).text
