@@ -156,6 +156,8 @@ _REMEDIES: Mapping[int, str] = {
 }
 
 
+# More helps nobody, and a body can have as many as bytes.
+TOLD_FAULTS, TOLD_CHARACTERS = 20, 1000
 _UNSAID = "the body looks like JSON, but its Content-Type says something else"
 _EXPECTED = "Input should be "
 _JSON_KINDS: Mapping[str, str] = {
@@ -267,8 +269,11 @@ async def _answer_validation(request: Request, error: Exception) -> Response:
         )
     body = getattr(request.scope.get("route"), "body_field", None)
     by_place: dict[str, FieldProblem] = {}
-    for fault in error.errors():
-        pointer, detail = _pointer(fault, error.body), _detail(fault)
+    faults = error.errors()
+    for fault in faults:
+        pointer, detail = _pointer(fault, error.body)[:TOLD_CHARACTERS], _detail(fault)[:TOLD_CHARACTERS]
+        if len(by_place) == TOLD_FAULTS and pointer not in by_place:
+            break
         if fault["type"] == "extra_forbidden" and body is not None:
             detail = _unknown(body.field_info.annotation, fault["loc"][1:])
         if pointer in by_place:
@@ -276,10 +281,14 @@ async def _answer_validation(request: Request, error: Exception) -> Response:
             by_place[pointer].detail += f", or {detail.removeprefix(_EXPECTED)}"
         else:
             by_place[pointer] = FieldProblem(pointer=pointer, code=fault["type"], detail=detail)
+    else:
+        # All are told.
+        faults = list(by_place.values())
     fields = list(by_place.values())
-    count = f"{len(fields)} fault" + ("" if len(fields) == 1 else "s")
+    count = f"{len(faults)} fault" + ("" if len(faults) == 1 else "s")
+    first = f"; the first {len(fields)} are told" if len(fields) < len(faults) else ""
     return problem_response(
-        422, "validation_failed", f"the request has {count}", errors=fields, request_id=_request_id(request)
+        422, "validation_failed", f"the request has {count}{first}", errors=fields, request_id=_request_id(request)
     )
 
 

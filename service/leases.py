@@ -15,7 +15,6 @@ import fcntl
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -23,21 +22,18 @@ from preprocessing.errors import ArtifactError
 
 __all__ = ["Lease", "Leases"]
 
-# A file that was leased so lately, and cannot be now, is open for writing; of another that may be the file system.
-LATELY_S = 60.0
-
 
 class Leases:
     """Gives leases while ``given``: who sets it lets go of those that are wanted, or writers wait in vain."""
 
     def __init__(self) -> None:
         self.given = False
-        self.lately: dict[str, float] = {}
-        """When each file was last seen to have a lease."""
+        self.had: set[str] = set()
+        """Files that had one: where they get none now, it is because somebody has them open for writing."""
 
     def take(self, files: Iterable[str]) -> Lease:
         """Leases on ``files``, of which some may not be there, until it ends; ``ArtifactError`` as ``Lease.add``."""
-        lease = Lease(self.lately if self.given else None)
+        lease = Lease(self.had if self.given else None)
         try:
             lease.add(files)
         except ArtifactError:
@@ -49,32 +45,34 @@ class Leases:
 class Lease:
     """On the files that one reader maps. ``wanted``: when last looked, somebody waited for one of them."""
 
-    def __init__(self, lately: dict[str, float] | None) -> None:
-        """``lately`` is that of all leases together; None: no file gets one."""
-        self._lately = lately
+    def __init__(self, had: set[str] | None) -> None:
+        """``had`` is that of all leases together; None: no file gets one."""
+        self._had = had
         self._held: dict[str, int] = {}
-        self._refused: set[str] = set()
+        self._refused: dict[str, int | None] = {}
+        """Files without one, and why."""
         self._adding = threading.Lock()
         self.wanted = False
 
     @property
     def complete(self) -> bool:
         """Whether all files that were there have one."""
-        return self._lately is not None and not self._refused
+        return self._had is not None and not self._refused
 
     def add(self, files: Iterable[str]) -> None:
         """Take leases on ``files`` as well, before they are looked at; ``ArtifactError`` where one is written to."""
-        if self._lately is None:
+        if self._had is None:
             return
         with self._adding:
             for file in files:
-                self._add(file, self._lately)
+                self._add(file, self._had)
 
     def look(self) -> bool:
-        """Whether somebody waits to write, as of now."""
-        for file, held in list(self._held.items()):
-            if self._lately is not None:
-                self._lately[file] = time.monotonic()
+        """Whether somebody waits to write, as of now; a file that was being written to gets its lease at last."""
+        for file in [file for file, why in list(self._refused.items()) if why == errno.EAGAIN]:
+            with suppress(ArtifactError):
+                self.add([file])
+        for held in list(self._held.values()):
             # Ended meanwhile: nobody waits for it.
             with suppress(OSError):
                 self.wanted |= fcntl.fcntl(held, fcntl.F_GETLEASE) != fcntl.F_RDLCK
@@ -85,13 +83,13 @@ class Lease:
         for file in list(self._held):
             self._drop(file)
 
-    def _add(self, file: str, lately: dict[str, float]) -> None:
+    def _add(self, file: str, had: set[str]) -> None:
         try:
             held = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
         except (FileNotFoundError, NotADirectoryError):
             return
-        except OSError:
-            self._refused.add(file)
+        except OSError as error:
+            self._refused[file] = error.errno
             return
         try:
             # Sent when somebody waits: a signal that does nothing. The one sent otherwise would end the process.
@@ -99,8 +97,8 @@ class Lease:
             fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_RDLCK)
         except OSError as error:
             os.close(held)
-            self._refused.add(file)
-            if error.errno == errno.EAGAIN and time.monotonic() - lately.get(file, -LATELY_S) < LATELY_S:
+            self._refused[file] = error.errno
+            if error.errno == errno.EAGAIN and file in had:
                 raise ArtifactError(
                     "the file is being written to",
                     expected="a file that nobody has open for writing",
@@ -110,13 +108,12 @@ class Lease:
             return
         self._drop(file)
         self._held[file] = held
-        self._refused.discard(file)
-        lately[file] = time.monotonic()
+        self._refused.pop(file, None)
+        had.add(file)
 
     def _drop(self, file: str) -> None:
         held = self._held.pop(file, None)
-        if held is not None and self._lately is not None:
-            self._lately[file] = time.monotonic()
+        if held is not None:
             # Said, and not left to the closing: a process that is just being started holds a copy.
             with suppress(OSError):
                 fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_UNLCK)

@@ -92,7 +92,8 @@ class VerifiedFiles:
                 if self._known.get(str(file)) == proof:
                     continue
                 written = self._written(artifact) if written is None else written
-                whole = ".." not in Path(name).parts and (written.get(name) == proof or hash_file(file) == digest)
+                plain = ".." not in Path(name).parts and file.is_file()
+                whole = plain and (written.get(name) == proof or hash_file(file) == digest)
             except (OSError, TypeError) as error:
                 raise _changed(file, digest, str(error)) from error
             if not whole:

@@ -108,7 +108,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer."""
         self._count(len(name) + len(value) + HEADER_BYTES)
-        super().on_header(name, value)
+        # A trailer is no header (RFC 9110, 6.5.1): what stands before the server has not looked at it.
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """A head is whole."""

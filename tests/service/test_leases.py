@@ -376,16 +376,28 @@ def test_nobody_waits_for_a_set_that_is_no_longer_open_or_a_server_that_has_stop
     assert not app.state.verified.leases.take([str(file)]).complete
 
 
-def test_a_file_that_has_been_open_for_writing_for_long_is_served_by_its_stamps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_had_a_lease_is_not_served_while_somebody_has_it_open_for_writing(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x")
     leases = Leases()
     leases.given = True
     leases.take([str(file)]).end()
-    with file.open("r+b"):
-        with pytest.raises(ArtifactError, match="is being written to"):
-            leases.take([str(file)])
-        monkeypatch.setattr("service.leases.LATELY_S", 0.0)
-        assert not leases.take([str(file)]).complete
+    with file.open("r+b"), pytest.raises(ArtifactError, match="is being written to"):
+        leases.take([str(file)])
+    again = leases.take([str(file)])
+    assert again.complete
+    again.end()
+
+
+def test_a_file_that_was_open_for_writing_at_first_gets_its_lease_once_it_is_not(tmp_path: Path) -> None:
+    """A server that was started beside a copy in place is not without leases for good."""
+    app, ref, file = small(tmp_path)
+    with TestClient(app):
+        with file.open("r+b"):
+            _, embeddings = app.state.embeddings.get(ref)
+            embeddings.is_wanted()
+            assert not embeddings._lease.complete
+            assert embeddings.is_as_opened
+        embeddings.is_wanted()
+        assert embeddings._lease.complete
+        assert app.state.embeddings.get(ref)[1] is embeddings

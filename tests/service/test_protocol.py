@@ -361,3 +361,14 @@ def test_a_refusal_has_the_id_of_its_line_in_the_log(server: Server) -> None:
     lines = (server.settings.home.parent / "server.log").read_text().splitlines()
     (line,) = [json.loads(line) for line in lines if request_id in line]
     assert (line["event"], line["status"], line["request_id"]) == ("refused before a request", 400, request_id)
+
+
+def test_a_trailer_is_no_header(server: Server) -> None:
+    trailed = b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    trailers = b"X-Request-ID: from-a-trailer\r\nContent-Type: application/json\r\n\r\n"
+    with connected(server) as connection:
+        connection.sendall(trailed + b"2\r\n{}\r\n0\r\n" + trailers)
+        answer = received(connection)
+    assert answer.startswith(b"HTTP/1.1 422 ")
+    assert b"from-a-trailer" not in answer
+    assert b"Content-Type says something else" in answer
