@@ -222,10 +222,14 @@ class BoundedProtocol(HttpToolsProtocol):
             if not self.cycle.more_body:
                 self.cycle.keep_alive = False
                 return
+            if self.pipeline:
+                # It is the body of a request that waits for those before it: they go on, and it does not.
+                self.pipeline.popleft()
+                return
             # It is the body of this request that cannot be read.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        if not self._answering or not (self.cycle.response_started or self.pipeline):
+        if not self._answering or not self.cycle.response_started:
             self.transport.write(_problem(request_id, status, code, detail, remedy))
         self.transport.close()
 

@@ -249,11 +249,15 @@ def test_what_is_left_half_done_does_not_hold_its_connection(server: Server, sta
         assert received(connection) == b"", "closed, and before the time limit of the connection here"
 
 
-@pytest.mark.parametrize("rest", [b"garbage\r\n\r\n", b"\0\1", b"CONNECT a:1 HTTP/1.1\r\n\r\n"])
-def test_whole_requests_before_what_cannot_be_read_are_answered(server: Server, rest: bytes) -> None:
+@pytest.mark.parametrize("whole", [1, 3])
+@pytest.mark.parametrize(
+    "rest",
+    [b"garbage\r\n\r\n", b"\0\1", b"CONNECT a:1 HTTP/1.1\r\n\r\n", TRAILED + b"zz\r\n", TRAILED + b"1\r\nabc\r\n"],
+)
+def test_whole_requests_before_what_cannot_be_read_are_answered(server: Server, rest: bytes, whole: int) -> None:
     with connected(server) as connection:
-        connection.sendall(GET + b"\r\n" + rest)
-        assert received(connection).startswith(b"HTTP/1.1 200 ")
+        connection.sendall((GET + b"\r\n") * whole + rest)
+        assert re.findall(rb"HTTP/1.1 (\d+) ", received(connection)) == [b"200"] * whole
 
 
 @pytest.mark.parametrize("chunk", [b"zz\r\n", b"1\r\nabc\r\n"])
