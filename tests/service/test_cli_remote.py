@@ -269,13 +269,17 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_go_on(
 ) -> None:
     graph = server.client.get(f"/v1/embeddings/{embedding}").json()["graph"]
     job = submit(server.client, graph, ("one", {"seconds": 60, "health": [["stalled", "it stands"]]}))
-    watching = subprocess.Popen(
-        [sys.executable, "-m", "service.cli", "jobs", "watch", job], stderr=subprocess.PIPE, text=True
-    )
-    assert watching.stderr is not None
-    assert "it stands" in watching.stderr.readline()
-    watching.send_signal(signal.SIGINT)
-    _, err = watching.communicate(timeout=30)
+    # Whoever runs the tests in the background has this signal ignored.
+    command = "import signal, service.cli; signal.signal(signal.SIGINT, signal.default_int_handler); service.cli.main()"
+    argv = [sys.executable, "-c", command, "jobs", "watch", job]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stderr is not None
+        assert "it stands" in watching.stderr.readline()
+        watching.send_signal(signal.SIGINT)
+        try:
+            _, err = watching.communicate(timeout=30)
+        finally:
+            watching.kill()
     assert watching.returncode == 130, err
     assert [
         word for word in ("it goes on", f"rgrl jobs watch {job}", f"rgrl jobs cancel {job}") if word not in err
