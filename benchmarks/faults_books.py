@@ -25,6 +25,8 @@ RECALL = 0.8
 REACH = 2
 """Steps on the ring of ids that an edge spans."""
 DAMAGE = {"artefact corrupted", "damaged in place"}
+STARTS_S = 0.5
+"""How long before its first line a stage may have been started."""
 TOLD_S = 1.0
 """How long after its end a stage's result may still be lost."""
 
@@ -126,7 +128,8 @@ class Books:
             if mark == "begin":
                 before, begun[job, stage] = begun.get((job, stage)), moment
                 until = ended[job].get(stage, moment - TOLD_S) + TOLD_S
-                if before is not None and not self._killed(job, before, until):
+                # Its runner may have been killed before the stage wrote its first line.
+                if before is not None and not self._killed(job, before - STARTS_S, until):
                     self.wrong(f"stage {stage} of {job} ran again after {moment - before:.2f} s without a fault")
                 number = int(stage[1:])
                 if number and f"s{number - 1}" not in ended[job]:

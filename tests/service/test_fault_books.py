@@ -59,6 +59,8 @@ def test_a_stage_that_ran_twice(
         ("s0 0 begin, s0 1 end, s1 4 begin, s0 6 begin, s0 7 end, s1 8 begin, s1 9 end", 5, "ran again"),
         ("s0 0 begin, s1 1 begin, s1 2 end, s0 3 end", 1, "began before"),
         ("s0 0 begin, s0 1 end, s1 2 begin, s1 3 end", 1, ""),
+        ("s0 9 begin, s0 10 begin, s0 11 end", 8.7, ""),
+        ("s0 9 begin, s0 10 begin, s0 11 end", 8.2, "ran again"),
     ],
 )
 def test_when_a_stage_may_run_again(books: Any, tmp_path: Path, ledger: str, killed_at: float, wrong: str) -> None:
