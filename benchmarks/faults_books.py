@@ -149,7 +149,8 @@ class Books:
         """A job fails of a full disk, of damage to its ``graph``, or of kills in each of its ``attempts``."""
         began, ended = (datetime.fromisoformat(job[name]).timestamp() for name in ("created_at", "ended_at"))
         killed = self.met({"process killed"}, began, ended, job["id"]) + self.met({"server killed"}, began, ended)
-        full, damaged = self.met({"disk full"}, began, ended), self.met(DAMAGE, began, ended, graph)
+        full = self.met({"disk full"}, began, ended)
+        damaged = graph is not None and self.met(DAMAGE, began, ended, graph)
         if killed < attempts and not full and not damaged:
             self.wrong(f"{job['kind']} {job['id']} failed without a fault: {json.dumps(job['error'])[:300]}")
 
