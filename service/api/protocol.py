@@ -98,7 +98,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """A head begins."""
         super().on_message_begin()
         self._in_head = True
-        self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """A piece of the path."""

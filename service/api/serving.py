@@ -22,7 +22,6 @@ from service.search.queries import NodeId, find_neighbors
 from service.search.schemas import LookupIn, NeighborsIn
 from service.search.turns import Turns
 from service.settings import ServiceSettings
-from service.verified import written_to
 
 __all__ = ["ARROW_STREAM", "Held", "Serving", "check_limit", "is_quick"]
 
@@ -92,8 +91,7 @@ class Serving:
         """A lookup a batch at a time: ids as text, vectors, and which were found."""
         for start in range(0, len(ids), ARROW_BATCH):
             # Who reads a long answer slowly may do so for longer than a writer waits.
-            if not embeddings.is_as_opened:
-                raise written_to(embeddings.path)
+            embeddings.check_as_opened()
             part = ids[start : start + ARROW_BATCH]
             found = self._look_up(embeddings, part)
             embeddings.check_unchanged()

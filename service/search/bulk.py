@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from pydantic_core import to_json
 
 from preprocessing.errors import UsageError
+from service.arrow_streams import arrow_stream
 from service.errors import ConflictError
 from service.search.embedding_set import EmbeddingSet
-from service.verified import written_to
 
 __all__ = ["FORMATS", "Page", "page_of"]
 
@@ -80,15 +80,10 @@ def page_of(identity: str, nodes: int, shard: str, cursor: str | None, limit: in
     return Page(identity, start, last, last < end)
 
 
-def _arrow(embeddings: EmbeddingSet, page: Page) -> Generator[bytes]:
+def _arrow(embeddings: EmbeddingSet, page: Page) -> Iterator[bytes | memoryview]:
     """An Arrow IPC stream of ``id`` and ``vector``."""
-    schema, sink = _schema(embeddings, page), _Sink()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        yield sink.taken()
-        for batch in _batches(embeddings, page, schema, 1):
-            writer.write_batch(batch)
-            yield sink.taken()
-    yield sink.taken()
+    schema = _schema(embeddings, page)
+    return arrow_stream(schema, _batches(embeddings, page, schema, 1))
 
 
 def _parquet(embeddings: EmbeddingSet, page: Page) -> Generator[bytes]:
@@ -130,8 +125,7 @@ def _chunks(embeddings: EmbeddingSet, page: Page, chunks: int) -> Iterator[tuple
     rows = max(1, chunks * CHUNK_BYTES // (embeddings.dim * embeddings.vectors.itemsize))
     for first in range(page.first, page.end, rows):
         # Its reader may take all day, and a chunk is soon read: whoever wants to write goes first.
-        if not embeddings.is_as_opened:
-            raise written_to(embeddings.path)
+        embeddings.check_as_opened()
         yield first, min(first + rows, page.end)
 
 

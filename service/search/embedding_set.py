@@ -40,7 +40,7 @@ __all__ = ["EMBEDDING_SET", "PROJECTION", "EmbeddingSet", "EmbeddingSets", "open
 
 EMBEDDING_SET, PROJECTION = "embedding_set", "projection"
 # How long somebody who wants to write waits at most before readers are told; a look costs a microsecond a file.
-LOOK_S = 0.1
+WANTED_LOOK_S = 0.1
 VECTORS, IDS = "vectors.npy", ("ids.npy", "ids.arrow")
 
 
@@ -147,6 +147,11 @@ class EmbeddingSet:
     def was_as_opened_lately(self) -> bool:
         """The same, but another file renamed into the place of a leased one is seen 20 ms later."""
         return not self._lease.wanted and self._files.unchanged(leased=self._lease.complete)
+
+    def check_as_opened(self) -> None:
+        """``ArtifactError`` unless ``is_as_opened``: to be asked before each part of a long answer is read."""
+        if not self.is_as_opened:
+            raise written_to(self.path)
 
     def check_unchanged(self) -> None:
         """``ArtifactError`` if a file was changed since the set was got: to be asked once an answer is made, which may
@@ -396,7 +401,7 @@ class EmbeddingSets:
         return ref.identity, held
 
     def _watch(self) -> None:
-        while not self._closed.wait(LOOK_S):
+        while not self._closed.wait(WANTED_LOOK_S):
             self._let_go_of_wanted()
 
     def _let_go_of_wanted(self) -> None:

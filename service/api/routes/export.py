@@ -33,7 +33,7 @@ _ANSWER: dict[str, Any] = {
 class _Stream(StreamingResponse):
     """Parts that are closed however the answer ends, a client's leaving included."""
 
-    def __init__(self, parts: Generator[bytes], headers: dict[str, str], media_type: str) -> None:
+    def __init__(self, parts: Generator[bytes | memoryview], headers: dict[str, str], media_type: str) -> None:
         super().__init__(parts, headers=headers, media_type=media_type)
         self._parts = parts
 
@@ -79,7 +79,7 @@ def export_vectors(
     page = page_of(identity, embeddings.nodes, shard, cursor, limit)
     turns: Turns = request.app.state.exports
 
-    def parts() -> Generator[bytes]:
+    def parts() -> Generator[bytes | memoryview]:
         with turns.turn():
             yield b""
             for part in FORMATS[media_type](embeddings, page):
