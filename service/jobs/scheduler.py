@@ -175,10 +175,10 @@ class Scheduler:
                     self._supervisor.cancel_idle(job)
             except StaleJobError:
                 log.warning("a job moved on by another hand", job=job.id)
-        why = self._executor.why_not_now()
+        why = self._supervisor.why_not_now()
         if why is not None:
             queued = [job for job in self._store.active_jobs() if job.status == "queued"]
-            self._store.set_waiting([(job, {"code": "cluster", "detail": why}) for job in queued])
+            self._store.set_waiting([(job, why) for job in queued])
             return
         if not self._tidied:
             self._tidy()

@@ -15,6 +15,7 @@ import structlog
 
 from preprocessing.artifact import write_json
 from preprocessing.errors import CollapsedError, ResourceError, RgrlError
+from service.causes import cause_of
 from service.errors import NotFoundError, UnavailableError
 from service.jobs.effects import file_event, success_effect
 from service.jobs.event_file import read_events
@@ -53,6 +54,14 @@ class Supervisor:
         self._metrics = metrics
         self._executor = executor
         self._presses: dict[str, _Press] = {}
+
+    def why_not_now(self) -> dict[str, str] | None:
+        """Why no attempt can be started now, if so: the cluster is away, or a runner could write nothing down."""
+        why = self._executor.why_not_now()
+        if why is not None:
+            return {"code": "cluster", "detail": why}
+        full = self._no_room()
+        return None if full is None else {"code": "disk", "detail": f"nothing can be written to the home: {full}"}
 
     def start(self, job: Job, devices: list[str] | None = None) -> None:
         """Begin the first attempt, with GPUs to compute on; or the next, with those of the one before."""
@@ -238,10 +247,19 @@ class Supervisor:
             self._after_failure(job, outcome["error"])
 
     def _lost(self, job: Job) -> dict[str, Any]:
-        """The process is gone and left no word: killed, or the machine was."""
-        error = self._executor.cause(job)
+        """The process is gone and left no word: killed, or the machine was, or it could not write one."""
+        error, full = self._executor.cause(job), self._no_room()
+        if full is not None:
+            error.problem += f", and nothing can be written to the server's home ({full})"
         log.warning("a job was lost", job=job.id, attempt=job.attempt, losses=job.losses + 1, cause=error.text())
         return self._told(error, job)
+
+    def _no_room(self) -> str | None:
+        try:
+            self._store.check_room()
+        except OSError as error:
+            return cause_of(error).problem
+        return None
 
     def _after_failure(self, job: Job, error: dict[str, Any]) -> None:
         """Try again, after a while, what may go better then; fail what may not, or has been tried often enough."""
@@ -262,7 +280,7 @@ class Supervisor:
             self.cancel_idle(job)
         elif (late := self._overdue(job)) is not None:
             self._end(job, "failed", error=self._told(late, job))
-        elif now() >= at and self._executor.why_not_now() is None:
+        elif now() >= at and self.why_not_now() is None:
             self.start(job)
 
     def _end(self, job: Job, status: JobStatus, **changes: Any) -> None:

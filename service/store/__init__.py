@@ -56,15 +56,22 @@ class Store(Graphs, Jobs, Embeddings, ApiKeys, Lifecycle):
         super().__init__(settings.database)
 
     def check_writable(self) -> None:
-        """Raise what the next write would: ``OSError`` where a disk has no room or takes no file, ``OperationalError``
-        where the database is held by another or refuses. Nothing is left behind, and no disk is made to work: a file
-        that is gone at once reserves its room, and is never written out.
+        """Raise what the next write would: as ``check_room``, or ``OperationalError`` where the database is held by
+        another or refuses.
+        """
+        self.check_room()
+        self.take_turn(_TURN_MS)
+
+    def check_room(self) -> None:
+        """Raise ``OSError`` where a disk of the home's or the database's has no room, or takes no file.
+
+        Nothing is left behind, and no disk is made to work: a file that is gone at once reserves its room, and is never
+        written out.
         """
         for folder in {self.home, self.folder or self.home}:
             with tempfile.TemporaryFile(dir=folder) as file:
                 file.write(bytes(_ROOM_BYTES))
                 file.flush()
-        self.take_turn(_TURN_MS)
 
     def finish_deletions(self) -> None:
         """Remove what deletions that a crash cut short have left."""

@@ -34,6 +34,7 @@ from preprocessing.errors import UsageError
 from service.api.app import create_app
 from service.jobs import supervisor
 from service.settings import ServiceSettings
+from service.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +172,41 @@ def test_a_start_that_the_machine_refuses_is_tried_again(
     assert (ended["status"], error["code"], error["retryable"]) == ("failed", "resources_unavailable", True)
     assert os.strerror(number) in error["message"]
     assert error["where"].endswith("plan.json")
+
+
+def test_no_attempt_is_spent_while_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full: list[int] = []
+    really = Store.check_room
+
+    def check_room(store: Store) -> None:
+        if full:
+            raise OSError(full[0], os.strerror(full[0]))
+        really(store)
+
+    monkeypatch.setattr(Store, "check_room", check_room)
+    settings = settings_in(tmp_path, max_attempts=2, retry_after_s=0.1)
+    with running_app(settings) as client:
+        gate = tmp_path / "gate"
+        lost = submit(client, add_graph(client, tmp_path, "a"), ("one", {"gate": str(gate)}))
+        wait_for(lambda: job_of(client, lost)["phase"])
+        full.append(errno.ENOSPC)
+        signal_runner(settings, lost)
+        queued = submit(client, add_graph(client, tmp_path, "b"), ("one", {}))
+        [retry] = wait_for(lambda: retries_of(client, lost))
+        assert retry["data"]["error"]["message"] == (
+            "the job's process was lost, and nothing can be written to the server's home (the disk is full)"
+        )
+        time.sleep(1.0)  # five times what the next attempt was to wait
+        assert job_of(client, lost)["attempt"] == 1
+        assert job_of(client, queued)["waiting_for"] == {
+            "code": "disk",
+            "detail": "nothing can be written to the home: the disk is full",
+        }
+        full.clear()
+        gate.touch()
+        for job, attempts in ((lost, 2), (queued, 1)):
+            ended = wait_end(client, job)
+            assert (ended["status"], ended["attempt"]) == ("succeeded", attempts)
 
 
 def test_a_runner_told_to_stop_goes_on_without_it_counting_as_a_loss(tmp_path: Path) -> None:
@@ -507,6 +543,11 @@ def test_a_result_without_its_artefact_fails_the_job(client: TestClient, folder:
 def test_a_second_server_on_a_home_is_refused(client: TestClient, settings: ServiceSettings) -> None:
     with pytest.raises(UsageError, match="another server runs on this home"):
         create_app(settings, plan=fake_plan).state.scheduler.acquire()
+
+
+def retries_of(client: TestClient, job: str) -> list[dict[str, Any]]:
+    events = client.get(f"/v1/jobs/{job}/events").json()["items"]
+    return [event for event in events if event["event"] == "retry"]
 
 
 def signal_runner(settings: ServiceSettings, job: str, number: signal.Signals = signal.SIGKILL) -> None:
