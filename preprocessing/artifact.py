@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,11 +33,14 @@ __all__ = [
     "hash_file",
     "locked",
     "read_manifest",
+    "read_plain",
     "verify",
     "write_json",
 ]
 
 MANIFEST = "manifest.json"
+# Some times what the manifest of 10^9 nodes takes, of whose files each has a line.
+PLAIN_BYTES = 64 << 20
 _MADE_BY = {
     "graph_bundle": "rgrl ingest --nodes NODES --edges EDGES OUT",
     "ppr_rows": "rgrl preprocess BUNDLE",
@@ -90,7 +94,7 @@ def read_manifest(path: Path, kind: str) -> dict[str, Any]:
     expected = f"a whole {kind.replace('_', ' ')} (a directory with a {MANIFEST})"
     file = path / MANIFEST
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+        manifest = json.loads(read_plain(file))
     except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError(
             "this is a file" if path.is_file() else "there is no artefact here",
@@ -230,6 +234,18 @@ def _hash_and_flush(path: Path) -> str:
     with path.open("rb") as file:
         os.fsync(file.fileno())
     return digest
+
+
+def read_plain(file: Path) -> bytes:
+    """The bytes of a file of JSON; ``OSError`` for a pipe or a device, which may never end, and past all size."""
+    # A pipe is opened without waiting for who writes to it.
+    with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as source:
+        found = os.fstat(source.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("it is no ordinary file")
+        if found.st_size > PLAIN_BYTES:
+            raise OSError(f"it has {found.st_size} bytes, more than {PLAIN_BYTES}")
+        return source.read(PLAIN_BYTES)
 
 
 def _read_text(path: Path) -> str | None:

@@ -5,13 +5,25 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Generic, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    model_validator,
+)
 
 from preprocessing.strict_numbers import StrictNumbers
 
-__all__ = ["AliasName", "Answer", "Items", "Labels", "Name", "Request", "RequestPart"]
+__all__ = ["AliasName", "Answer", "Items", "Labels", "Many", "Name", "Request", "RequestPart"]
 
 Item = TypeVar("Item")
+# A list that may be long: one wrong item is told, where a million would take a second each to be counted.
+Many = Annotated[list[Item], Field(fail_fast=True)]
+# Far more than any object has here.
+MOST_FIELDS = 1000
 # Of a document in which no text can be other than such as can be stored and sent.
 _UNESCAPED = object()
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
@@ -36,8 +48,16 @@ class Request(RequestPart):
     @model_validator(mode="before")
     @classmethod
     def _holds_text(cls, document: Any, info: ValidationInfo) -> Any:
-        """JSON can spell half a surrogate pair, which no answer can hold, and a null, which PostgreSQL cannot."""
-        if info.context is not _UNESCAPED and not _is_text(document):
+        """JSON can spell half a surrogate pair, which no answer can hold, and a null, which PostgreSQL cannot. What is
+        wider or deeper than anything that there is would take long to be told field by field.
+        """
+        if info.context is _UNESCAPED:
+            return document
+        try:
+            sound = _is_text(document)
+        except RecursionError:
+            raise ValueError("it nests deeper than anything here") from None
+        if not sound:
             raise ValueError("a text holds a null character or half of a surrogate pair")
         return document
 
@@ -56,10 +76,12 @@ class Items(Answer, Generic[Item]):
 
 
 def _is_text(document: Any) -> bool:
-    """Whether every text of it, keys too, is one that can be stored and sent."""
+    """Whether every text of it, keys too, is one that can be stored and sent; ``ValueError`` for too wide an object."""
     if isinstance(document, str):
         return _NO_TEXT.search(document) is None
     if isinstance(document, dict):
+        if len(document) > MOST_FIELDS:
+            raise ValueError(f"an object has {len(document)} fields; none here has more than {MOST_FIELDS}")
         return all(map(_is_text, document)) and all(map(_is_text, document.values()))
     if isinstance(document, list):
         # Long lists are of one kind: numbers are passed over, and texts are looked at as one.

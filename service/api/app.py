@@ -10,10 +10,10 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from preprocessing.artifact import code_version
-from service.api.auth import READ, KeyRing, check_exposure, open_without_keys
+from service.api.auth import READ, Admission, KeyRing, check_exposure, open_without_keys
 from service.api.dependencies import KNOWN_PARAMETERS
 from service.api.direct import DirectAnswers
-from service.api.middleware import BodyLimit, RequestContext
+from service.api.middleware import MOST_PARTS, BodyLimit, RequestContext
 from service.api.routes import (
     aliases,
     embeddings,
@@ -135,7 +135,9 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
         app.include_router(part.router, dependencies=[READ, KNOWN_PARAMETERS])
     install_error_handlers(app)
     routes = {getattr(route, "name", ""): route for route in embeddings.router.routes}
-    direct = DirectAnswers(app.routed, app.state.serving, app.state.keys, routes)
-    bounded = BodyLimit(direct, settings.max_body_bytes, settings.max_bodies_bytes, settings.body_timeout_s)
+    direct = DirectAnswers(Admission(app.routed, app.state.keys), app.state.serving, app.state.keys, routes)
+    # An edge is an object of up to four fields; a node has fewer parts.
+    parts = max(MOST_PARTS, 5 * (settings.max_embed_edges + settings.max_embed_nodes))
+    bounded = BodyLimit(direct, settings.max_body_bytes, settings.max_bodies_bytes, settings.body_timeout_s, parts)
     app.front = RequestContext(bounded, metrics)
     return app

@@ -11,14 +11,18 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from sqlalchemy.exc import OperationalError
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as ASGIScope
 
 from preprocessing.errors import UsageError
-from service.errors import ForbiddenError, UnauthorizedError
+from service.api.middleware import first_header
+from service.errors import ForbiddenError, UnauthorizedError, failure_response
 from service.settings import ServiceSettings
 from service.store import ApiKey, Scope, Store
 from service.store.keys import hash_token
 
-__all__ = ["ADMIN", "READ", "WRITE", "KeyRing", "check_exposure", "open_without_keys"]
+__all__ = ["ADMIN", "READ", "WRITE", "Admission", "KeyRing", "check_exposure", "open_without_keys"]
 
 REFRESH_S = 1.0
 UNKNOWN_EVERY_S = 0.1
@@ -103,6 +107,27 @@ class KeyRing:
         self._keys, self._read_at, self._generation = keys, began, generation
 
 
+class Admission:
+    """Plain ASGI in front of ``app``: a request for ``/v1`` without a live key is refused before its body is read."""
+
+    def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """Handle one request; its key is in its state as ``key``, None where none is needed."""
+        answer: ASGIApp = self._app
+        if scope["path"].startswith("/v1/"):
+            scheme, _, token = first_header(scope, b"authorization").partition(" ")
+            try:
+                key = await self._keys.find(token.strip() if scheme.lower() == "bearer" else None)
+            except (UnauthorizedError, OperationalError) as error:
+                answer = await failure_response(Request(scope), error)
+            else:
+                scope["state"] |= {"key": key, "key_id": None if key is None else key.id}
+        await answer(scope, receive, send)
+
+
 class _Needs:
     """A dependency that lets a request pass whose key has the scope, or one that includes it."""
 
@@ -110,14 +135,11 @@ class _Needs:
         self.scope: Scope = scope
 
     async def __call__(
-        self, request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+        self, request: Request, _credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
     ) -> None:
-        ring: KeyRing = request.app.state.keys
-        key = await ring.find(credentials.credentials if credentials else None)
-        if key is None:
-            return
-        request.state.key_id = key.id
-        if max(_RANK[scope] for scope in key.scopes) < _RANK[self.scope]:
+        """``_credentials`` are for the documentation: the key was found by ``Admission``."""
+        key: ApiKey | None = request.state.key
+        if key is not None and max(_RANK[scope] for scope in key.scopes) < _RANK[self.scope]:
             raise ForbiddenError(
                 "the API key's scopes do not allow this", expected=f"scope {self.scope}", remedy="use another key"
             )

@@ -17,11 +17,13 @@ from service.errors import BODY_TOO_LARGE, problem_response, server_failed
 from service.logs import REQUEST_ID, new_request_id
 from service.metrics import Metrics
 
-__all__ = ["BODY_IS_HERE", "BodyLimit", "RequestContext", "first_header"]
+__all__ = ["BODY_IS_HERE", "MOST_PARTS", "BodyLimit", "RequestContext", "first_header"]
 
 UNKNOWN_ROUTE = "(none)"
 # In a request's state where its body has arrived as a whole: to set a timer for it takes longer than to read it.
 BODY_IS_HERE = "body_is_here"
+# Lists, objects and fields that take some tenths of a second to read.
+MOST_PARTS = 500_000
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 log = structlog.get_logger("request")
@@ -89,12 +91,14 @@ class RequestContext:
 class BodyLimit:
     """Bounds bodies: each in bytes and in the time it takes to arrive, and those of all requests in work together.
 
-    A body past ``limit`` bytes is refused by its declared length at once, and by what arrives otherwise.
+    A body past ``limit`` bytes is refused by its declared length at once, and by what arrives otherwise; so is one of
+    JSON with more than ``parts`` lists, objects and fields, which would hold everybody up while it is read.
     """
 
-    def __init__(self, app: ASGIApp, limit: int, limit_of_all: int, timeout_s: float) -> None:
+    def __init__(self, app: ASGIApp, limit: int, limit_of_all: int, timeout_s: float, parts: int) -> None:
         self._app = app
         self._limit = limit
+        self._parts = parts
         self._limit_of_all = limit_of_all
         self._timeout_s = timeout_s
         self._held = 0
@@ -108,11 +112,11 @@ class BodyLimit:
             )
             await answer(scope, receive, send)
             return
-        taken, whole = 0, False
+        taken, parts, whole = 0, 0, False
         deadline = asyncio.get_running_loop().time() + self._timeout_s
 
         async def receive_within() -> Message:
-            nonlocal taken, whole
+            nonlocal taken, parts, whole
             if whole:
                 return await receive()
             # HTTPException is the one exception that FastAPI lets out of its reading of a body.
@@ -121,12 +125,16 @@ class BodyLimit:
                     message = await receive()
             except TimeoutError:
                 raise HTTPException(408, self._slow(), _CLOSE) from None
-            size = len(message.get("body", b""))
+            body = message.get("body", b"")
+            size = len(body)
             taken += size
+            parts += body.count(b"[") + body.count(b"{") + body.count(b":")
             self._held += size
             whole = not message.get("more_body", False)
             if taken > self._limit:
                 raise HTTPException(413, self._detail(), _CLOSE)
+            if parts > self._parts and "json" in first_header(scope, b"content-type"):
+                raise HTTPException(413, f"the body has more than {self._parts} lists, objects and fields", _CLOSE)
             if self._held > self._limit_of_all:
                 raise HTTPException(429, self._full(), _CLOSE)
             return message

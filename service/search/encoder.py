@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from preprocessing.array_types import Float32Array
+from preprocessing.artifact import read_plain
 from preprocessing.errors import ArtifactError
 from service.search.surroundings import Surroundings
 from trainer.settings import EncoderSettings
@@ -177,7 +178,7 @@ def read_config(directory: Path) -> dict[str, Any]:
     """What the model in ``directory`` is built of; ``ArtifactError`` where there is none."""
     file = directory / "config.json"
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(read_plain(file))
     except (OSError, ValueError) as error:
         raise _damaged(file, f"the encoder's settings cannot be read ({error})") from error
     if not isinstance(config, dict):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, StrictBool, StrictFloat, StrictInt, StrictStr, Tag, model_validator
 
-from service.schemas import RequestPart
+from service.schemas import Many, RequestPart
 
 __all__ = ["MAX_CONDITIONS", "MAX_DEPTH", "MAX_VALUES", "Condition", "Filter", "Match", "Range"]
 
@@ -26,7 +26,7 @@ class Match(RequestPart):
     """Equal to ``value``, or to one of ``any``."""
 
     value: Value | None = None
-    any: list[Value] | None = Field(None, min_length=1, max_length=MAX_VALUES)
+    any: Many[Value] | None = Field(None, min_length=1, max_length=MAX_VALUES)
 
     @model_validator(mode="after")
     def _one_kind(self) -> Match:
@@ -84,8 +84,8 @@ class Filter(RequestPart):
     A filter may stand where a condition may, four deep; 64 conditions in all.
     """
 
-    must: list[Clause] = Field([], max_length=MAX_CONDITIONS)
-    should: list[Clause] = Field([], max_length=MAX_CONDITIONS)
+    must: Many[Clause] = Field([], max_length=MAX_CONDITIONS)
+    should: Many[Clause] = Field([], max_length=MAX_CONDITIONS)
     must_not: list[Clause] = Field([], max_length=MAX_CONDITIONS)
 
     @property

@@ -6,18 +6,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, StrictInt, StrictStr, Tag, model_validator
 
-from service.schemas import Answer, Request
+from service.schemas import Answer, Many, Request, RequestPart
 
 __all__ = ["EmbedIn", "EmbedOut", "NewEdge", "NewNode", "NewVector", "SparseRow"]
 
 NodeId = StrictStr | StrictInt
 
 
-class SparseRow(Request):
+class SparseRow(RequestPart):
     """The features of a node that are not zero, as of a bag of words."""
 
-    columns: list[Annotated[StrictInt, Field(ge=0)]] = Field(description="Counted from 0, each at most once.")
-    values: list[float] = Field(description="One for each column.")
+    columns: Many[Annotated[StrictInt, Field(ge=0)]] = Field(description="Counted from 0, each at most once.")
+    values: Many[float] = Field(description="One for each column.")
 
     @model_validator(mode="after")
     def _of_a_row(self) -> SparseRow:
@@ -35,7 +35,7 @@ def _layout(features: Any) -> str | None:
 
 
 Features = Annotated[
-    Annotated[list[float], Tag("numbers")] | Annotated[SparseRow, Tag("sparse")],
+    Annotated[Many[float], Tag("numbers")] | Annotated[SparseRow, Tag("sparse")],
     Discriminator(
         _layout,
         custom_error_type="features_type",
@@ -44,7 +44,7 @@ Features = Annotated[
 ]
 
 
-class NewNode(Request):
+class NewNode(RequestPart):
     """A node that the graph has not: ``id`` is the request's own name for it."""
 
     id: NodeId
@@ -53,7 +53,7 @@ class NewNode(Request):
     )
 
 
-class NewEdge(Request):
+class NewEdge(RequestPart):
     """An edge as a table of edges has it; the graph's direction policy says who hears whom. One end at least is new."""
 
     source: NodeId
@@ -69,8 +69,8 @@ class NewEdge(Request):
 class EmbedIn(Request):
     """Nodes to embed together, and their edges to each other and to nodes of the graph."""
 
-    nodes: list[NewNode] = Field(min_length=1)
-    edges: list[NewEdge] = Field([])
+    nodes: Many[NewNode] = Field(min_length=1)
+    edges: Many[NewEdge] = Field([])
     encoding: Literal["json", "base64"] = Field(
         "json", description="`base64`: each vector as the base64 of its little-endian float32 numbers."
     )

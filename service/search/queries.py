@@ -17,7 +17,7 @@ from pydantic import Field, StrictInt, StrictStr, ValidatorFunctionWrapHandler, 
 from preprocessing.array_types import Float64Array, Int64Array, IntArray
 from preprocessing.bundle import Topology
 from preprocessing.errors import ArtifactError, InputError
-from service.schemas import RequestPart
+from service.schemas import Many, RequestPart
 from service.search.embedding_set import EmbeddingSet
 from service.search.exact import pair_cosines, unit
 from service.search.filter_schemas import Filter
@@ -65,8 +65,8 @@ class NeighborQuery(RequestPart):
     """Exactly one of: a node's ``id``, a ``vector``, or several nodes (``ids``) with weights."""
 
     id: NodeId | None = None
-    vector: list[float] | None = Field(None, description="As long as the set's vectors; its length does not matter.")
-    ids: list[WeightedId] | None = Field(None, min_length=1, max_length=1000)
+    vector: Many[float] | None = Field(None, description="As long as the set's vectors; its length does not matter.")
+    ids: Many[WeightedId] | None = Field(None, min_length=1, max_length=1000)
 
     @model_validator(mode="after")
     def _one_kind(self) -> NeighborQuery:
@@ -80,7 +80,7 @@ class Exclude(RequestPart):
 
     self_: bool = Field(True, alias="self", description="The nodes a query is made of.")
     connected: bool = Field(False, description="Nodes that share an edge with a node the query is made of.")
-    ids: tuple[NodeId, ...] = Field((), max_length=10_000)
+    ids: tuple[NodeId, ...] = Field((), max_length=10_000, fail_fast=True)
 
 
 class Search(RequestPart):

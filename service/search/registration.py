@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from preprocessing.artifact import fingerprint, read_manifest
+from preprocessing.artifact import fingerprint, read_manifest, read_plain
 from preprocessing.bundle import BUNDLE
 from preprocessing.errors import ArtifactError, InputError
 from service.errors import ConflictError
@@ -65,7 +65,7 @@ def _check_finite(found: EmbeddingSet) -> None:
 def _report(path: Path) -> dict[str, Any] | None:
     """The headline figures of what evaluate left in the set, if it did; earlier versions kept none in the report."""
     try:
-        report = json.loads((path / REPORT).read_text(encoding="utf-8"))
+        report = json.loads(read_plain(path / REPORT))
         return {"report": str(path / REPORT), **report.get("summary", {})}
     except FileNotFoundError:
         return None

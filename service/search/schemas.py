@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 
-from service.schemas import Answer, Name, Request
+from service.schemas import Answer, Many, Name, Request
 from service.search.arrow_bodies import read_body
 from service.search.filter_schemas import Filter
 from service.search.neighbors import Strategy
@@ -124,7 +124,7 @@ class LookupOut(Answer):
 class NeighborsIn(Request):
     """Nearest-neighbour queries that share ``k``, exclusions, filter and effort."""
 
-    queries: list[NeighborQuery] = Field(min_length=1)
+    queries: Many[NeighborQuery] = Field(min_length=1)
     k: int = Field(10, ge=1)
     exclude: Exclude = Exclude()
     filter: Filter | None = Field(None, description="Which nodes may be in the answers, by their attributes.")
@@ -191,7 +191,7 @@ class NeighborsOut(Answer):
 class ScoresIn(Request):
     """Pairs of nodes."""
 
-    pairs: list[tuple[NodeId, NodeId]] = Field(min_length=1)
+    pairs: Many[tuple[NodeId, NodeId]] = Field(min_length=1)
 
 
 class PairOut(Answer):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,21 @@ def test_damaged_manifest_is_one_clear_error(tmp_path: Path, text: str | None, m
         (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(ArtifactError, match=message):
         read_manifest(tmp_path, "thing")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (os.mkfifo, "no ordinary file"),
+        (lambda file: file.symlink_to("/dev/zero"), "no ordinary file"),
+        (Path.mkdir, "directory"),
+        (lambda file: (file.touch(), os.truncate(file, (64 << 20) + 1)), "67108865 bytes"),
+    ],
+)
+def test_what_never_ends_is_no_manifest(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
+    make(tmp_path / "manifest.json")
+    with pytest.raises(ArtifactError, match=message):
+        read_manifest(tmp_path, "graph_bundle")
 
 
 def test_write_json_leaves_the_old_text_when_the_new_cannot_be_written(tmp_path: Path) -> None:

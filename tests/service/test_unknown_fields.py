@@ -151,8 +151,8 @@ def test_json_that_is_not_said_to_be_json_is_told_how_to(tmp_path: Path, kind: s
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/v1/graphs", {f"f{number}": 1 for number in range(5000)}),
-        ("/v1/jobs", {"kind": "train", "graph": "g", "train": {f"f{number}": 1 for number in range(5000)}}),
+        ("/v1/graphs", {f"f{number}": 1 for number in range(900)}),
+        ("/v1/jobs", {"kind": "train", "graph": "g", "train": {f"f{number}": 1 for number in range(900)}}),
         ("/v1/embeddings/x/lookup", {"ids": [None] * 5000}),
         ("/v1/embeddings/x/lookup", {"ids": [{"a": 1}] * 5000}),
         ("/v1/graphs", {"f" * 100_000: 1}),
@@ -165,4 +165,4 @@ def test_as_many_faults_are_told_as_somebody_reads(tmp_path: Path, path: str, bo
     assert 1 <= len(answer.json()["errors"]) <= 20
     assert len(answer.content) < 50_000
     if len(body) > 1:
-        assert re.search(r"has \d{4,5} faults; the first 20 are told", answer.json()["detail"])
+        assert re.search(r"has \d{3} faults; the first 20 are told", answer.json()["detail"])
