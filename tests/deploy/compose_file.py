@@ -115,7 +115,7 @@ def image_of(target: str) -> Image:
 
 def _instructions(target: str) -> Iterator[tuple[str, str]]:
     """Those of the stage and of the stages it comes from, in order."""
-    text = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", DOCKERFILE.read_text(encoding="utf-8")))
+    text = re.sub(r"\\\n", " ", re.sub(r"(?m)^\s*#.*\n", "", DOCKERFILE.read_text(encoding="utf-8")))
     stages: dict[str, list[tuple[str, str]]] = {}
     stage: list[tuple[str, str]] = []
     for line in filter(None, map(str.strip, text.splitlines())):
