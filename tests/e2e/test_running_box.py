@@ -30,7 +30,6 @@ pytestmark = pytest.mark.timeout(600)
 NODES = 60
 API, RAY = "rgrl-cpu", "ray-head-cpu"
 PROMETHEUS = "http://127.0.0.1:9090/api/v1"
-OURS = {API, RAY, "secrets"}
 SMALL: dict[str, Any] = {
     "preprocess": {"ppr": {"top_k": 4}},
     "train": {
@@ -223,8 +222,6 @@ def test_server_and_ray_killed_lose_no_job(box: Box, client: Client, made: str) 
     until(lambda: client.job(job).attempt == 2 and client.job(job).status == "running", "the job to go on")
     client.cancel(job)
     assert client.wait(job, progress=False).status == "cancelled"
-    again = client.wait(client.submit("train", graph=made, train=SMALL["train"]).id, progress=False)
-    assert again.status == "succeeded", again.error
 
 
 def test_all_stop_within_their_grace(box: Box, client: Client, made: str) -> None:
@@ -233,6 +230,6 @@ def test_all_stop_within_their_grace(box: Box, client: Client, made: str) -> Non
     for name in ("postgres", API):
         box.start(name)
         box.wait_healthy(name)
-    assert [job.status for job in client.jobs()] == ["succeeded", "cancelled", "succeeded"]
+    assert sorted(job.status for job in client.jobs()) == ["cancelled", "succeeded"]
     assert len(vectors(client)) == NODES
     assert readiness()["status"] == "degraded", "no cluster, and all the same it serves"
