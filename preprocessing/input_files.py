@@ -61,10 +61,15 @@ class InputFile:
         """Whether a folder is there."""
         return bool(self._info().type == pa_fs.FileType.Directory)
 
+    def exists(self) -> bool:
+        """Whether anything is there."""
+        return bool(self._info().type != pa_fs.FileType.NotFound)
+
     def existing(self) -> InputFile:
         """The file itself; ``InputError`` when there is none."""
         if self._info().type != pa_fs.FileType.File:
-            raise InputError("there is no such file", where=self.name, expected="a file", remedy="check the path")
+            what = "bucket" if self._without_bucket() else "file"
+            raise InputError(f"there is no such {what}", where=self.name, expected=f"a {what}", remedy="check the path")
         return self
 
     def files(self) -> list[InputFile]:
@@ -88,9 +93,15 @@ class InputFile:
         local = isinstance(self.filesystem, pa_fs.LocalFileSystem)
         return os.path.realpath(self.path) if local else self.name, info.size or 0, info.mtime_ns or 0
 
-    def _info(self) -> Any:
+    def _without_bucket(self) -> bool:
+        if not isinstance(self.filesystem, pa_fs.S3FileSystem):
+            return False
+        bucket = self.path.partition("/")[0]
+        return bool(self._info(bucket).type == pa_fs.FileType.NotFound)
+
+    def _info(self, path: str | None = None) -> Any:
         try:
-            return self.filesystem.get_file_info(self.path)
+            return self.filesystem.get_file_info(path or self.path)
         except (OSError, pa.ArrowInvalid) as error:
             raise InputError(
                 f"the file system does not answer, or refuses ({error})",

@@ -87,6 +87,8 @@ def configure_logging(level: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # What it tells of every start, as that it runs on SQLite, is of use to who looks for a fault alone.
-    logging.getLogger("alembic").setLevel(logging.DEBUG if level.lower() == "debug" else logging.WARNING)
+    # So is a line for every question to the Ray cluster, one a second for each job.
+    for library in ("alembic", "httpx2"):
+        logging.getLogger(library).setLevel(logging.DEBUG if level.lower() == "debug" else logging.WARNING)
     # The request middleware writes one line a request; uvicorn's own would be a second.
     logging.getLogger("uvicorn.access").disabled = True

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.platform_collector import PlatformCollector
@@ -37,6 +40,8 @@ class Metrics:
         self._held: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._jobs = Gauge("rgrl_jobs", "Jobs by status.", ["status"], registry=registry)
         self._cluster = Gauge("rgrl_cluster_up", "Whether the Ray cluster answers; NaN without one.", registry=registry)
+        self._home_free = Gauge("rgrl_home_free_bytes", "What may be written on the home's disk.", registry=registry)
+        self._home_size = Gauge("rgrl_home_size_bytes", "Size of the home's disk.", registry=registry)
         self._queue_seconds = Histogram(
             "rgrl_job_queue_seconds", "Wait before the first start.", ["kind"], buckets=_HOURS, registry=registry
         )
@@ -114,10 +119,15 @@ class Metrics:
             self._searches_held[strategy].inc()
         self._search_seconds.observe(seconds)
 
-    def exposition(self, jobs: dict[JobStatus, int], cluster: bool | None) -> bytes:
-        """The text that Prometheus scrapes, with the present number of jobs by status, and whether the cluster that
-        they run on answers (None: there is none).
+    def exposition(self, jobs: dict[JobStatus, int], cluster: bool | None, home: Path) -> bytes:
+        """The text that Prometheus scrapes, with the present number of jobs by status, whether the cluster that they
+        run on answers (None: there is none), and the disk of the home (NaN: it is gone).
         """
+        size = free = float("nan")
+        with suppress(OSError):
+            size, _, free = shutil.disk_usage(home)
+        self._home_free.set(free)
+        self._home_size.set(size)
         self._cluster.set(float("nan") if cluster is None else cluster)
         for status in _STATUSES:
             self._jobs.labels(status).set(jobs.get(status, 0))

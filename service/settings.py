@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from preprocessing.errors import UsageError
+
 __all__ = ["ServiceSettings"]
 
 
@@ -17,6 +19,23 @@ def _jobs_api() -> str | None:
     """``RAY_ADDRESS`` where it is a dashboard's URL; an address of another form is for the stages' own Ray."""
     address = os.environ.get("RAY_ADDRESS", "")
     return address if urlsplit(address).scheme in {"http", "https"} else None
+
+
+def _ray_token() -> SecretStr | None:
+    """As Ray finds it: ``RAY_AUTH_TOKEN``, else the file that ``RAY_AUTH_TOKEN_PATH`` names."""
+    token = os.environ.get("RAY_AUTH_TOKEN")
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if not token and path:
+        try:
+            token = Path(path).read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"the cluster's token cannot be read: {error}",
+                given=path,
+                expected="a file that holds it (RAY_AUTH_TOKEN_PATH)",
+                remedy="correct the path, or give the token as RGRL_RAY_AUTH_TOKEN",
+            ) from error
+    return SecretStr(token) if token else None
 
 
 class ServiceSettings(BaseSettings):
@@ -28,6 +47,11 @@ class ServiceSettings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
     insecure: bool = Field(False, description="Serve other addresses than loopback although there is no API key.")
+    first_key_file: Path | None = Field(
+        None,
+        description="File that an admin key is written to when the server starts on a store that never had a key; "
+        "default: none is made.",
+    )
     data_roots: Annotated[list[Path], NoDecode] = Field(
         [], description="Folders that requests may name paths under; several are joined by ':'."
     )
@@ -43,8 +67,9 @@ class ServiceSettings(BaseSettings):
         "under the same path. Default: RAY_ADDRESS if that is a URL, else jobs are processes of this machine.",
     )
     ray_auth_token: SecretStr | None = Field(
-        default_factory=lambda: SecretStr(token) if (token := os.environ.get("RAY_AUTH_TOKEN")) else None,
-        description="The cluster's token, if it asks for one; default: RAY_AUTH_TOKEN.",
+        default_factory=_ray_token,
+        description="The cluster's token, if it asks for one; default: as Ray finds it, by RAY_AUTH_TOKEN or "
+        "RAY_AUTH_TOKEN_PATH.",
     )
     ray_python: str = Field(
         "python", min_length=1, description="Python of the cluster's machines, with rgrl installed."

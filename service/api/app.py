@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from preprocessing.artifact import code_version
-from service.api.auth import READ, Admission, KeyRing, check_exposure, open_without_keys
+from service.api.auth import READ, Admission, KeyRing, check_exposure, make_first_key, open_without_keys
 from service.api.dependencies import KNOWN_PARAMETERS
 from service.api.direct import DirectAnswers
 from service.api.middleware import MOST_PARTS, BodyLimit, RequestContext
@@ -91,6 +91,7 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     ``UsageError`` when the store cannot be opened, or when the address is open to others and there is no API key.
     """
     store = Store(settings)
+    make_first_key(settings, store)
     check_exposure(settings, store)
     metrics = Metrics()
     scheduler = Scheduler(store, settings, plan, metrics, _executor(settings))

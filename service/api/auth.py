@@ -8,6 +8,7 @@ import ipaddress
 import time
 from typing import Annotated
 
+import structlog
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -18,11 +19,23 @@ from starlette.types import Scope as ASGIScope
 from preprocessing.errors import UsageError
 from service.api.middleware import first_header
 from service.errors import ForbiddenError, UnauthorizedError, failure_response
+from service.secret_files import write_secret
 from service.settings import ServiceSettings
 from service.store import ApiKey, Scope, Store
-from service.store.keys import hash_token
+from service.store.keys import hash_token, new_token
 
-__all__ = ["ADMIN", "READ", "WRITE", "Admission", "KeyRing", "check_exposure", "open_without_keys"]
+__all__ = [
+    "ADMIN",
+    "READ",
+    "WRITE",
+    "Admission",
+    "KeyRing",
+    "check_exposure",
+    "make_first_key",
+    "open_without_keys",
+]
+
+log = structlog.get_logger(__name__)
 
 REFRESH_S = 1.0
 UNKNOWN_EVERY_S = 0.1
@@ -148,6 +161,28 @@ class _Needs:
 READ = Depends(_Needs("read"))
 WRITE = Depends(_Needs("write"))
 ADMIN = Depends(_Needs("admin"))
+
+
+def make_first_key(settings: ServiceSettings, store: Store) -> None:
+    """Where ``first_key_file`` is set and there never was a key: an admin key, in that file before it is in the store.
+
+    ``UsageError`` where the file cannot be written.
+    """
+    path = settings.first_key_file
+    if path is None or store.list_keys():
+        return
+    token = new_token()
+    try:
+        write_secret(path, token + "\n")
+    except OSError as error:
+        raise UsageError(
+            f"the first API key cannot be written: {error.strerror}",
+            given=path,
+            expected="a file in a folder that the server may write to (RGRL_FIRST_KEY_FILE)",
+            remedy="correct the path, or make a key by rgrl keys create",
+        ) from error
+    store.create_key("first", ["admin"], token)
+    log.info("made the first API key, with scope admin", file=str(path))
 
 
 def check_exposure(settings: ServiceSettings, store: Store) -> None:

@@ -35,6 +35,8 @@ PACKAGES = (
     "torch-geometric",
     "ray",
 )
+INSTEAD = {"faiss-cpu": "faiss-gpu-cu12"}
+"""Builds that do as well, as the image for GPUs has them."""
 PROBE = """
 import json, torch
 print(json.dumps({"threads": torch.get_num_threads(),
@@ -76,9 +78,13 @@ def _python() -> Iterator[Finding]:
 
 def _packages() -> Iterator[Finding]:
     for name in PACKAGES:
-        try:
-            yield Finding(name, "ok", version(name))
-        except PackageNotFoundError:
+        for build in filter(None, (name, INSTEAD.get(name))):
+            try:
+                yield Finding(build, "ok", version(build))
+                break
+            except PackageNotFoundError:
+                continue
+        else:
             yield Finding(name, "missing", "not installed", f"pip install {name}")
 
 

@@ -110,11 +110,14 @@ def evaluate(
 
 def export(
     embeddings: EmbeddingsPath,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write: .parquet or .csv.")],
+    out: Annotated[
+        str, typer.Argument(metavar="OUT", help="The file to write: .parquet or .csv; a path, or a URI as s3://….")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Write ids and vectors as one table."""
-    run_here("export", {"embeddings": str(embeddings.absolute()), "out": str(out.absolute())}, as_json)
+    target = out if "://" in out else str(Path(out).absolute())
+    run_here("export", {"embeddings": str(embeddings.absolute()), "out": target}, as_json)
 
 
 def index(

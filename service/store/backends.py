@@ -61,8 +61,10 @@ def open_engine(url: URL) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     try:
-        # A connection that the database server's restart has cut is found out before it is used.
-        engine = create_engine(url, json_serializer=serializer, pool_pre_ping=True, **_POOL)
+        # A connection that the database server's restart has cut is found out before it is used. A database made
+        # under the locale C, as in small containers, has no encoding of its own, and takes the client's.
+        encoding = {"client_encoding": "utf8"}
+        engine = create_engine(url, json_serializer=serializer, pool_pre_ping=True, connect_args=encoding, **_POOL)
     except ModuleNotFoundError:
         raise UsageError(
             "PostgreSQL's driver is not installed", remedy='install it with: pip install "rgrl[postgres]"'

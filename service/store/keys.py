@@ -15,7 +15,7 @@ from service.store.database import Database
 from service.store.rows import ApiKey, Scope, now
 from service.store.tables import api_keys
 
-__all__ = ["ApiKeys", "hash_token"]
+__all__ = ["ApiKeys", "hash_token", "new_token"]
 
 
 def hash_token(token: str) -> str:
@@ -23,14 +23,19 @@ def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
+def new_token() -> str:
+    """A random one."""
+    return f"rgrl_{secrets.token_urlsafe(32)}"
+
+
 class ApiKeys(Database):
     """Make, list and revoke API keys."""
 
-    def create_key(self, name: str, scopes: Sequence[Scope]) -> tuple[ApiKey, str]:
-        """A new key, and its token, which cannot be read again; ``UsageError`` without a scope."""
+    def create_key(self, name: str, scopes: Sequence[Scope], token: str | None = None) -> tuple[ApiKey, str]:
+        """A new key, and its token, new unless given, which cannot be read again; ``UsageError`` without a scope."""
         if not scopes:
             raise UsageError("a key needs a scope", expected="read, write or admin")
-        token = f"rgrl_{secrets.token_urlsafe(32)}"
+        token = token or new_token()
         key = ApiKey(new_id("key"), name, hash_token(token), list(scopes), now(), None)
         with self.writing() as connection:
             connection.execute(api_keys.insert().values(**vars(key)))

@@ -70,12 +70,12 @@ class PostgresServer:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(timeout=30)
 
-    def new_database(self) -> str:
-        """The URL of an empty one."""
+    def new_database(self, options: str = "") -> str:
+        """The URL of an empty one, made with more ``options``."""
         self._databases += 1
         name = f"rgrl{self._databases}"
         with psycopg.connect(self._dsn("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
+            connection.execute(f"CREATE DATABASE {name} {options}")
         return f"postgresql://tests@/{name}?host={self._folder}"
 
     def _dsn(self, name: str) -> str:

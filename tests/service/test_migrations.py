@@ -10,6 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from postgres_server import PostgresServer
 from sqlalchemy import create_engine, inspect, text
 
 from service.settings import ServiceSettings
@@ -146,3 +147,15 @@ def test_the_versions_are_one_line() -> None:
     assert len(script.get_heads()) == 1
     versions = [revision.revision for revision in script.walk_revisions()]
     assert versions == sorted(versions, reverse=True)
+
+
+def test_a_database_without_an_encoding_holds_any_text(postgres: PostgresServer, tmp_path: Path) -> None:
+    """As initdb makes it where the locale is C."""
+    options = "TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C' LOCALE_PROVIDER libc"
+    settings = ServiceSettings(home=tmp_path, database_url=postgres.new_database(options))
+    store = Store(settings)
+    try:
+        store.create_key("Åsa 🐟", ["read"])
+        assert [key.name for key in store.list_keys()] == ["Åsa 🐟"]
+    finally:
+        store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,9 @@ from fastapi.testclient import TestClient
 from service_harness import running_app, settings_in
 from sqlalchemy.exc import OperationalError
 
+from preprocessing.errors import UsageError
 from service.api import auth
+from service.api.app import create_app
 from service.api.auth import KeyRing
 from service.errors import UnauthorizedError
 from service.store import ApiKey, Store
@@ -149,3 +152,31 @@ def test_a_request_without_a_key_reads_nothing(ring: KeyRing, store: Store, monk
 
     asyncio.run(ask())
     assert len(reads) == 1
+
+
+def test_the_first_key_of_a_store_is_written_to_a_file_once(tmp_path: Path) -> None:
+    path = tmp_path / "first-key"
+    settings = settings_in(tmp_path, host="0.0.0.0", first_key_file=path)
+    path.write_text("of a start that was killed before its key was in the store\n")
+    with running_app(settings) as client:
+        token = path.read_text().strip()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert client.get("/v1/keys").status_code == 401
+        headers = {"Authorization": f"Bearer {token}"}
+        (key,) = client.get("/v1/keys", headers=headers).json()["items"]
+        assert key["scopes"] == ["admin"]
+    with running_app(settings) as client:
+        assert path.read_text().strip() == token, "there is one already"
+        assert client.delete(f"/v1/keys/{key['id']}", headers=headers).status_code == 204
+    with pytest.raises(UsageError, match="without an API key"):
+        create_app(settings)
+    assert path.read_text().strip() == token, "who revokes it does not get another one"
+
+
+def test_a_first_key_that_cannot_be_written_is_not_made(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path, host="0.0.0.0", first_key_file=tmp_path / "nowhere" / "key")
+    with pytest.raises(UsageError, match="first API key cannot be written"):
+        create_app(settings)
+    (tmp_path / "nowhere").mkdir()
+    with running_app(settings):
+        assert (tmp_path / "nowhere" / "key").exists()

@@ -69,4 +69,6 @@ def ready(response: Response, store: StoreDep, scheduler: SchedulerDep) -> Ready
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def scrape(store: StoreDep, metrics: MetricsDep, scheduler: SchedulerDep) -> Response:
     """Prometheus text."""
-    return Response(metrics.exposition(store.count_jobs(), scheduler.cluster), media_type=CONTENT_TYPE_LATEST)
+    return Response(
+        metrics.exposition(store.count_jobs(), scheduler.cluster, store.home), media_type=CONTENT_TYPE_LATEST
+    )

@@ -17,7 +17,7 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/info", tags=["info"])
 
-_PACKAGES = ("torch", "torch-geometric", "ray", "numba", "faiss-cpu", "pyarrow", "fastapi")
+_PACKAGES = ("torch", "torch-geometric", "ray", "numba", "faiss-cpu", "faiss-gpu-cu12", "pyarrow", "fastapi")
 _SAMPLERS = {"pyg-lib": "pyg-lib", "torch-sparse": "torch-sparse", "numba": "numba"}
 
 
