@@ -57,6 +57,11 @@ CASES: dict[str, Case] = {
     ),
     "GET /v1/graphs": Case("read", [(Ask(params={"limit": 200}), 200, {"next_cursor": None})], [*_LIMITS, *_CURSORS]),
     "GET /v1/graphs/{id}": Case("read", [(Ask(_G), 200, {"id": "<graph>"})], [_about("/v1/graphs/{}")]),
+    "GET /v1/graphs/{id}/degrees": Case(
+        "read",
+        [(Ask(f"{_G}/degrees"), 200, {"max": 2})],
+        [_about("/v1/graphs/{}/degrees"), (Ask("/v1/graphs/<registered>/degrees"), 409, "conflict")],
+    ),
     "GET /v1/graphs/{id}/nodes/{node}": Case(
         "read",
         [(Ask(f"{_G}/nodes/10"), 200, {"id": "10", "degree": 2})],
