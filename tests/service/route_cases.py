@@ -243,6 +243,17 @@ CASES: dict[str, Case] = {
             (Ask(f"{_E}/projection", headers={"Accept": "image/png"}), 406, "not_acceptable"),
         ],
     ),
+    "GET /v1/embeddings/{ref}/report": Case(
+        "read",
+        [
+            (Ask(f"{_E}/report"), 200, {"objective": "rgrl", "epochs": 2}),
+            (Ask("/v1/embeddings/<alias>/report"), 200, {"objective": "rgrl"}),
+        ],
+        [
+            (Ask("/v1/embeddings/none/report"), 404, "not_found"),
+            (Ask("/v1/embeddings/<unindexed>/report"), 404, "not_found"),
+        ],
+    ),
     "POST /v1/embeddings/{ref}/embed": Case(
         "read",
         # Sets of this world have no encoder: answers are looked at in test_new_nodes.
