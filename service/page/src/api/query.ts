@@ -39,7 +39,8 @@ export function useItems<Item>(path: string, pages: number, every = 0): Query<It
   });
 }
 
-function useAsked<Answer>(
+/** Ask a `question` of several requests; `name` tells it from others, and is another where the question is. */
+export function useAsked<Answer>(
   name: string | null,
   every: number,
   question: (signal: AbortSignal) => Promise<Answer>,

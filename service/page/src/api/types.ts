@@ -6,6 +6,7 @@ type Schemas = components["schemas"];
 
 export type Alias = Schemas["AliasOut"];
 export type ApiKey = Schemas["KeyAnswer"];
+export type Degrees = Schemas["DegreesAnswer"];
 export type DryRun = Schemas["DryRunAnswer"];
 export type Embedding = Schemas["EmbeddingOut"];
 export type Graph = Schemas["GraphAnswer"];
@@ -15,6 +16,8 @@ export type JobEvent = Schemas["EventAnswer"];
 export type JobKind = Job["kind"];
 export type JobStatus = Job["status"];
 export type Metrics = Schemas["MetricsAnswer"];
+export type Neighbor = Schemas["Neighbor"];
+export type NeighborsAnswer = Schemas["QueryOut"];
 export type NewKey = Schemas["NewKeyAnswer"];
 export type Node = Schemas["NodeAnswer"];
 export type ProblemBody = Schemas["Problem"];

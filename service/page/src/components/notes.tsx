@@ -12,6 +12,17 @@ export function sentence(text: string): string {
   return whole[0]!.toUpperCase() + whole.slice(1) + (/[.!?…]$/.test(whole) ? "" : ".");
 }
 
+/** The server's words as a sentence; what it sets in backquotes is code. */
+export function Words({ text }: { text: string }) {
+  return (
+    <>
+      {sentence(text)
+        .split("`")
+        .map((part, position) => (position % 2 ? <code key={position}>{part}</code> : part))}
+    </>
+  );
+}
+
 /** A refusal as one message, the faults of single fields below it, and what to do. */
 export function ProblemNote({ problem }: { problem: Problem | null }) {
   if (!problem) return null;
@@ -20,13 +31,19 @@ export function ProblemNote({ problem }: { problem: Problem | null }) {
     <div class="note bad" role="alert">
       <Icon name="alert" />
       <div>
-        <p>{sentence(problem.message)}</p>
+        <p>
+          <Words text={problem.message} />
+        </p>
         {told.map(({ pointer, detail }) => (
           <p key={pointer}>
             {pointer && <code>{pointer}</code>} {detail}
           </p>
         ))}
-        {problem.remedy && <p class="soft">{sentence(problem.remedy)}</p>}
+        {problem.remedy && (
+          <p class="soft">
+            <Words text={problem.remedy} />
+          </p>
+        )}
       </div>
     </div>
   );
