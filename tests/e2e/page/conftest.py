@@ -12,12 +12,14 @@ from urllib.parse import urlsplit
 
 import pytest
 from page_harness import Look
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from service_harness import Server, settings_in
 
 CHROMIUM = shutil.which("chromium")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 TOKEN = "rgrl-key"
+# What waits for a server's start or a job's end, beside other tests.
+expect.set_options(timeout=20_000)
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,11 @@
 
 import { useState } from "preact/hooks";
 
-import { changed, send } from "../api/client";
+import { changed, type Options, send } from "../api/client";
 import { useQuery } from "../api/query";
 import type { Alias, Embedding, Items } from "../api/types";
 import { confirm, Dialog, useAction } from "../components/dialog";
+import { FormField } from "../components/field";
 import { Empty, ProblemNote } from "../components/notes";
 import { type Column, ListTable } from "../components/table";
 import { tell } from "../components/toasts";
@@ -15,6 +16,15 @@ import { link } from "../router";
 
 function address(name: string): string {
   return `/v1/aliases/${encodeURIComponent(name)}`;
+}
+
+/** Send a change of an alias; where it was based on another version than the present, that is asked for. */
+async function change(alias: string, options: Options): Promise<void> {
+  try {
+    await send(address(alias), options);
+  } finally {
+    changed();
+  }
 }
 
 /** How the API's `ETag` of an alias reads. */
@@ -28,8 +38,7 @@ function remove(alias: Alias): void {
     text: "Requests by this name will be refused from then on. The embedding set it points at stays.",
     action: "Delete alias",
     run: async () => {
-      await send(address(alias.name), { method: "DELETE", headers: version(alias) });
-      changed();
+      await change(alias.name, { method: "DELETE", headers: version(alias) });
       tell(`Deleted the alias ${alias.name}`);
     },
   });
@@ -99,10 +108,8 @@ function Point({ alias, onClose }: { alias: Alias | null; onClose: () => void })
   const [embedding, setEmbedding] = useState(alias?.embedding ?? "");
   const { data: sets } = useQuery<Items<Embedding>>("/v1/embeddings?limit=200");
   const { busy, problem, act } = useAction(async () => {
-    // A new alias shall not take the place of one that another has made.
     const headers = alias ? version(alias) : {};
-    await send(address(name), { method: "PUT", body: { embedding }, headers });
-    changed();
+    await change(name, { method: "PUT", body: { embedding }, headers });
     tell(`${name} points at ${shortId(embedding)}`);
     onClose();
   });
@@ -116,30 +123,32 @@ function Point({ alias, onClose }: { alias: Alias | null; onClose: () => void })
         }}
       >
         {!alias && (
-          <label class="field">
-            <span>Name</span>
-            <input
-              required
-              autofocus
-              pattern="[A-Za-z0-9][A-Za-z0-9._\-]*"
-              maxLength={128}
-              value={name}
-              onInput={(event) => setName(event.currentTarget.value)}
-            />
-            <small>Letters, digits, dots, dashes and underscores.</small>
-          </label>
+          <FormField name="Name" hint="Letters, digits, dots, dashes and underscores.">
+            {(control) => (
+              <input
+                {...control}
+                required
+                autofocus
+                pattern="[A-Za-z0-9][A-Za-z0-9._\-]*"
+                maxLength={128}
+                value={name}
+                onInput={(event) => setName(event.currentTarget.value)}
+              />
+            )}
+          </FormField>
         )}
-        <label class="field">
-          <span>Embedding set</span>
-          <select required value={embedding} onChange={(event) => setEmbedding(event.currentTarget.value)}>
-            <option value="">Choose a set</option>
-            {sets?.items.map((set) => (
-              <option key={set.id} value={set.id}>
-                {[set.name, ...set.aliases, set.id].filter(Boolean).join(" · ")}
-              </option>
-            ))}
-          </select>
-        </label>
+        <FormField name="Embedding set">
+          {(control) => (
+            <select {...control} required value={embedding} onChange={(event) => setEmbedding(event.currentTarget.value)}>
+              <option value="">Choose a set</option>
+              {sets?.items.map((set) => (
+                <option key={set.id} value={set.id}>
+                  {[set.name, ...set.aliases, set.id].filter(Boolean).join(" · ")}
+                </option>
+              ))}
+            </select>
+          )}
+        </FormField>
         <ProblemNote problem={problem} />
         <div class="actions">
           <button type="button" onClick={onClose}>

@@ -1,4 +1,4 @@
-// Modal dialogs: the browser's own element, which holds the focus, gives it back, and closes on Escape.
+// Modal dialogs: the browser's own element, which holds the focus and closes on Escape.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
@@ -22,8 +22,13 @@ export function Dialog({ title, onClose, fixed = false, wide = false, children }
   const heading = useId();
   useEffect(() => {
     const element = dialog.current!;
-    if (!element.open) element.showModal();
-    return () => element.close();
+    const before = document.activeElement;
+    element.showModal();
+    return () => {
+      element.close();
+      // Where the dialog has left the document before it was closed, the browser gives nothing back.
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
   }, []);
   return (
     <dialog

@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { keyWanted, useKey } from "../api/client";
 import { useValue } from "../state";
 import { Dialog } from "./dialog";
+import { FormField } from "./field";
 import { sentence } from "./notes";
 
 export function SignIn() {
@@ -20,20 +21,26 @@ export function SignIn() {
     <Dialog title="API key" fixed onClose={() => {}}>
       <form class="form" onSubmit={submit}>
         <p role="alert">{sentence(wanted)}</p>
-        <label class="field">
-          <span>Key</span>
-          <input
-            type="password"
-            autocomplete="off"
-            required
-            autofocus
-            value={key}
-            onInput={(event) => setKey(event.currentTarget.value)}
-          />
-          <small>
-            It stays in this tab alone. Its operator makes one with <code>rgrl keys create NAME --scope admin</code>.
-          </small>
-        </label>
+        <FormField
+          name="Key"
+          hint={
+            <>
+              It stays in this tab alone. Its operator makes one with <code>rgrl keys create NAME --scope admin</code>.
+            </>
+          }
+        >
+          {(control) => (
+            <input
+              {...control}
+              type="password"
+              autocomplete="off"
+              required
+              autofocus
+              value={key}
+              onInput={(event) => setKey(event.currentTarget.value)}
+            />
+          )}
+        </FormField>
         <div class="actions">
           <button class="primary">Use key</button>
         </div>

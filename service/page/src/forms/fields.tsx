@@ -1,5 +1,6 @@
 // Fields of a form that is made from a schema.
 
+import { FormField } from "../components/field";
 import { at, type Entered, type Field, type Group, written } from "./schema";
 
 export interface Suggestion {
@@ -25,43 +26,40 @@ export function FieldRow({ field, form }: { field: Field; form: FormState }) {
   const text = form.entered[pointer] ?? "";
   const fault = form.faults.get(pointer);
   const untold = written(at(form.resolved, pointer) ?? field.default);
-  const hint = `hint${pointer.replaceAll("/", "-")}`;
   const enter = (event: { currentTarget: { value: string } }) => form.onEnter(pointer, event.currentTarget.value);
-  const common = {
-    value: text,
-    "aria-describedby": hint,
-    "aria-invalid": fault ? true : undefined,
-    "aria-required": required || undefined,
-    "data-lacking": required && !text ? true : undefined,
-  };
   const choices = form.suggestions[pointer] ?? choicesOf(field);
   return (
-    <label class={text ? "field entered" : "field"}>
-      <span>{titled(name)}</span>
-      {choices ? (
-        <select {...common} onChange={enter}>
-          <option value="">{required ? "Choose …" : untold ? `${untold} (default)` : "none"}</option>
-          {choices.map(({ value, label }) => (
-            <option key={value} value={value}>
-              {label}
-            </option>
-          ))}
-        </select>
-      ) : kind === "pairs" ? (
-        <textarea rows={2} placeholder="name=value, one a line" {...common} onInput={enter} />
-      ) : (
-        <input
-          autocomplete="off"
-          inputMode={kind === "integer" || kind === "number" ? "decimal" : "text"}
-          placeholder={untold}
-          {...common}
-          onInput={enter}
-        />
-      )}
-      <small id={hint} class={fault ? "field-error" : undefined}>
-        {fault ?? [description, range].filter(Boolean).join(" ")}
-      </small>
-    </label>
+    <FormField
+      name={titled(name)}
+      hint={fault ?? [description, range].filter(Boolean).join(" ")}
+      wrong={Boolean(fault)}
+      look={text ? "entered" : ""}
+    >
+      {(control) => {
+        const common = {
+          ...control,
+          value: text,
+          "aria-invalid": fault ? true : undefined,
+          "aria-required": required || undefined,
+          "data-pointer": pointer,
+        };
+        if (choices) {
+          return (
+            <select {...common} onChange={enter}>
+              <option value="">{required ? "Choose …" : untold ? `${untold} (default)` : "none"}</option>
+              {choices.map(({ value, label }) => (
+                <option key={value} value={value}>
+                  {label}
+                </option>
+              ))}
+            </select>
+          );
+        }
+        if (kind === "pairs") return <textarea rows={2} placeholder="name=value, one a line" {...common} onInput={enter} />;
+        const inputMode = kind === "integer" || kind === "number" ? "decimal" : "text";
+        return <input autocomplete="off" inputMode={inputMode} placeholder={untold} {...common} onInput={enter} />;
+      }}
+    </FormField>
   );
 }
 

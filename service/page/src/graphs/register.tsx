@@ -1,11 +1,12 @@
 // A graph by the path of its tables or of its bundle; the fields are those of the API's schema.
 
-import { useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { changed, post } from "../api/client";
 import { useQuery } from "../api/query";
 import type { Graph } from "../api/types";
 import { Dialog, useAction } from "../components/dialog";
+import { FormField } from "../components/field";
 import { Loading, ProblemNote } from "../components/notes";
 import { tell } from "../components/toasts";
 import { FieldRow } from "../forms/fields";
@@ -35,6 +36,9 @@ export function Register({ onClose }: { onClose: () => void }) {
 
 function Form({ sources, root, onClose }: { sources: Map<string, Group>; root: Group; onClose: () => void }) {
   const [kind, setKind] = useState("tables");
+  const first = useRef<HTMLSelectElement>(null);
+  // The dialog was open before its form was there.
+  useEffect(() => first.current?.focus(), []);
   const [entered, setEntered] = useState<Entered>({});
   const source = sources.get(kind);
   const shown: Field[] = source
@@ -58,8 +62,8 @@ function Form({ sources, root, onClose }: { sources: Map<string, Group>; root: G
     suggestions: {},
     onEnter: (pointer: string, text: string) => setEntered((before) => ({ ...before, [pointer]: text })),
   };
-  const first = shown.filter(({ pointer }) => !source || FIRST.includes(pointer));
-  const rest = shown.filter((field) => !first.includes(field));
+  const common = shown.filter(({ pointer }) => !source || FIRST.includes(pointer));
+  const rest = shown.filter((field) => !common.includes(field));
   const rows = (fields: Field[]) => fields.map((field) => <FieldRow key={field.pointer} field={field} form={form} />);
   return (
     <form
@@ -71,18 +75,18 @@ function Form({ sources, root, onClose }: { sources: Map<string, Group>; root: G
       }}
     >
       <div class="fields">
-        <label class="field">
-          <span>From</span>
-          <select value={kind} autofocus onChange={(event) => setKind(event.currentTarget.value)}>
-            {[...sources.keys(), "bundle"].map((one) => (
-              <option key={one} value={one}>
-                {NAMES[one] ?? one}
-              </option>
-            ))}
-          </select>
-          <small>Paths are taken under the server's data roots.</small>
-        </label>
-        {rows([...named, ...first])}
+        <FormField name="From" hint="Paths are taken under the server's data roots.">
+          {(control) => (
+            <select {...control} ref={first} value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
+              {Object.keys(NAMES).map((one) => (
+                <option key={one} value={one}>
+                  {NAMES[one]}
+                </option>
+              ))}
+            </select>
+          )}
+        </FormField>
+        {rows([...named, ...common])}
       </div>
       {rest.length > 0 && (
         <details class="more-fields" open={rest.some(({ pointer }) => form.faults.has(pointer)) || undefined}>

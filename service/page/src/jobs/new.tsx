@@ -6,6 +6,7 @@ import { changed, post, Problem, send } from "../api/client";
 import { useQuery } from "../api/query";
 import type { DryRun, Embedding, Graph, Info, Items, Job } from "../api/types";
 import { useAction } from "../components/dialog";
+import { FormField } from "../components/field";
 import { Empty, Loading, ProblemNote } from "../components/notes";
 import { tell } from "../components/toasts";
 import { Panel, View } from "../components/view";
@@ -15,6 +16,7 @@ import { Estimate } from "./estimate";
 import { FieldRow, GroupFields, type Suggestion } from "../forms/fields";
 import { allFields, at, type Document, type Entered, type Group, jobKinds, request, written } from "../forms/schema";
 
+const USUAL = "pipeline";
 const QUIET_MS = 350;
 // What a job is about stands before its settings.
 const SUBJECT = ["/graph", "/embedding", "/name", "/alias"];
@@ -31,7 +33,7 @@ export function NewJob({ query }: { query: URLSearchParams }) {
       </View>
     );
   }
-  const kind = model?.kind ?? query.get("kind") ?? "pipeline";
+  const kind = model?.kind ?? query.get("kind") ?? USUAL;
   const begun: Entered = {};
   for (const [name, pointer] of [["graph", "/graph"], ["embedding", "/embedding"]] as const) {
     const given = query.get(name);
@@ -53,7 +55,7 @@ function asEntered(job: Job, kinds: Map<string, Group>): Entered {
 }
 
 function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: string; begun: Entered }) {
-  const [kind, setKind] = useState(kinds.has(first) ? first : "pipeline");
+  const [kind, setKind] = useState(kinds.has(first) ? first : USUAL);
   const [entered, setEntered] = useState(begun);
   const [sought, setSought] = useState("");
   const { data: graphs } = useQuery<Items<Graph>>("/v1/graphs?limit=200");
@@ -101,22 +103,23 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
         noValidate
         onSubmit={(event) => {
           event.preventDefault();
-          if (lacking.length > 0) window.document.querySelector<HTMLElement>("[data-lacking]")?.focus();
-          else act();
+          const [first] = lacking;
+          if (!first) act();
+          else event.currentTarget.querySelector<HTMLElement>(`[data-pointer="${first.pointer}"]`)?.focus();
         }}
       >
         <div class="stack">
           <Panel title="What">
             <div class="fields panel-body">
-              <label class="field">
-                <span>Kind</span>
-                <select value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
-                  {[...kinds.keys()].map((name) => (
-                    <option key={name}>{name}</option>
-                  ))}
-                </select>
-                <small>{root.description.split("\n\n")[0]}</small>
-              </label>
+              <FormField name="Kind" hint={root.description.split("\n\n")[0]}>
+                {(control) => (
+                  <select {...control} value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
+                    {[USUAL, ...[...kinds.keys()].filter((name) => name !== USUAL)].map((name) => (
+                      <option key={name}>{name}</option>
+                    ))}
+                  </select>
+                )}
+              </FormField>
               {[...subject, ...(preset ? [preset] : [])].map((field) => (
                 <FieldRow key={field.pointer} field={field} form={{ ...form, sought: "" }} />
               ))}

@@ -6,6 +6,7 @@ import { changed, forgetKey, hasKey, post, send, useKey } from "../api/client";
 import { useQuery } from "../api/query";
 import type { ApiKey, NewKey } from "../api/types";
 import { confirm, Dialog, useAction } from "../components/dialog";
+import { FormField } from "../components/field";
 import { Empty, Loading, Note, ProblemNote } from "../components/notes";
 import { type Column, Table } from "../components/table";
 import { tell } from "../components/toasts";
@@ -118,11 +119,18 @@ function Make({ first, onClose }: { first: boolean; onClose: () => void }) {
           act();
         }}
       >
-        <label class="field">
-          <span>Name</span>
-          <input required autofocus maxLength={200} value={name} onInput={(event) => setName(event.currentTarget.value)} />
-          <small>Who or what it is for.</small>
-        </label>
+        <FormField name="Name" hint="Who or what it is for.">
+          {(control) => (
+            <input
+              {...control}
+              required
+              autofocus
+              maxLength={200}
+              value={name}
+              onInput={(event) => setName(event.currentTarget.value)}
+            />
+          )}
+        </FormField>
         <fieldset class="choices">
           <legend>Scope</legend>
           {SCOPES.map(([value, what]) => (
