@@ -99,7 +99,6 @@ export function GroupFields({ group, form, without }: GroupProps) {
         {titled(group.name)}
         <span class="soft">{wrong ? "at fault" : given ? `${given} set` : "defaults"}</span>
       </summary>
-      {group.description && <p class="soft group-about">{group.description}</p>}
       {group.optional && (
         <label class="check group-about">
           <input

@@ -37,7 +37,7 @@ export function Register({ onClose }: { onClose: () => void }) {
 function Form({ sources, root, onClose }: { sources: Map<string, Group>; root: Group; onClose: () => void }) {
   const [kind, setKind] = useState("tables");
   const first = useRef<HTMLSelectElement>(null);
-  // The dialog was open before its form was there.
+  // Where the dialog was open before its form was there.
   useEffect(() => first.current?.focus(), []);
   const [entered, setEntered] = useState<Entered>({});
   const source = sources.get(kind);
@@ -77,7 +77,7 @@ function Form({ sources, root, onClose }: { sources: Map<string, Group>; root: G
       <div class="fields">
         <FormField name="From" hint="Paths are taken under the server's data roots.">
           {(control) => (
-            <select {...control} ref={first} value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
+            <select {...control} ref={first} autofocus value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
               {Object.keys(NAMES).map((one) => (
                 <option key={one} value={one}>
                   {NAMES[one]}
