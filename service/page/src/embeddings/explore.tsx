@@ -95,6 +95,9 @@ export function Explore({ set, query }: { set: Embedding; query: URLSearchParams
   );
 }
 
+// So many can be drawn in every frame by any machine.
+const ALL_IN_MOTION = 20_000;
+
 interface DrawnProps {
   points: Points;
   classes: Classes;
@@ -127,7 +130,8 @@ function Drawn({ points, classes, ...rest }: DrawnProps) {
           {points.ids.length < points.nodes
             ? `A sample of ${number(points.ids.length)} of ${number(points.nodes)} nodes is shown`
             : `All ${number(points.nodes)} nodes are shown`}
-          , placed by {METHODS[points.method] ?? points.method}.
+          , placed by {METHODS[points.method] ?? points.method}
+          {points.ids.length > ALL_IN_MOTION && "; while the map moves, as many as there is time for"}.
         </p>
       </div>
     </>

@@ -5,8 +5,10 @@ import type { Camera, Size } from "./camera";
 import { mixed } from "./palette";
 import { HIDDEN, Splats } from "./splats";
 
-// Of a frame at 60 a second, with room for what the browser does besides; 30 a second are had even at twice that.
-const FRAME_MS = 14;
+// Drawing may take so long of a frame, and a frame of a camera that moves so long in all: 30 a second, whatever the
+// browser and the machine do besides.
+const DRAWING_MS = 14;
+const FRAME_MS = 30;
 const FEWEST = 4000;
 const REST_MS = 140;
 const FADE = 0.72;
@@ -19,6 +21,8 @@ export class Scene {
   private home = 1;
   private ratio = 1;
   private limit: number;
+  /** When the last frame in motion was. */
+  private before = -Infinity;
   private frame = 0;
   private rest = 0;
   private colors: Int32Array<ArrayBufferLike> = new Int32Array(0);
@@ -84,17 +88,22 @@ export class Scene {
 
   private draw(moving: boolean): void {
     cancelAnimationFrame(this.frame);
-    this.frame = requestAnimationFrame(() => {
+    this.frame = requestAnimationFrame((now) => {
       const began = performance.now();
       const drawn = moving ? Math.min(this.limit, this.count) : this.count;
       const look = { colors: this.colors, background: this.ground, radius: this.radius() };
       this.splats.draw({ ...this.camera, scale: this.camera.scale * this.ratio }, look, drawn);
-      const spent = Math.max(0.1, performance.now() - began);
-      // Halfway to what the last frame says that there is time for.
-      const fitting = Math.min(this.count, (drawn * FRAME_MS) / spent);
-      if (moving) this.limit = Math.max(FEWEST, Math.round((drawn + fitting) / 2));
+      if (moving) this.pace(drawn, performance.now() - began, now - this.before);
+      this.before = moving ? now : -Infinity;
       this.onDrawn(drawn);
     });
+  }
+
+  /** Halfway to as many points as there was time for. `frame`: milliseconds since the last one in motion, or endless. */
+  private pace(drawn: number, drawing: number, frame: number): void {
+    const late = Number.isFinite(frame) ? FRAME_MS / frame : Infinity;
+    const fitting = drawn * Math.min(DRAWING_MS / Math.max(0.1, drawing), late);
+    this.limit = Math.round(Math.min(this.count, Math.max(FEWEST, (drawn + Math.min(this.count, fitting)) / 2)));
   }
 
   /** Larger where points are few, and a little the nearer they are looked at. */
