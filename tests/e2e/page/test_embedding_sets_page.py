@@ -86,7 +86,7 @@ def test_collapsed_embeddings_are_said_to_be(world: World, look: Look) -> None:
     graph = world.server.client.get(f"/v1/embeddings/{world.whole}").json()["graph"]
     made = world.server.client.post("/v1/embeddings", json={"path": "fallen", "graph": graph}).json()["id"]
     page = look(world.server, f"#/embeddings/{made}")
-    expect(page.locator(".tiles .health")).to_have_text("Collapsed")
+    expect(page.locator(".tiles .soundness")).to_have_text("Collapsed")
     expect(page.get_by_role("region", name="Quality").get_by_role("paragraph").first).to_contain_text("mean_cosine")
     world.server.client.delete(f"/v1/embeddings/{made}")
 

@@ -56,7 +56,7 @@ export function Health({ set }: { set: Embedding }) {
   const report = headline(set);
   const health = report?.collapsed === undefined ? "unknown" : report.collapsed ? "collapsed" : "sound";
   return (
-    <span class="health" data-health={health}>
+    <span class="soundness" data-soundness={health}>
       {health === "unknown" ? "Not evaluated" : health === "sound" ? "Sound" : "Collapsed"}
     </span>
   );

@@ -40,7 +40,7 @@ export function Node({ set, node, points, onChoose, onFound, onPoint }: NodeProp
   const { answer, problem } = useNeighbors(set.id, node, k, strangers);
   useEffect(() => onFound(answer && node !== null ? { node, results: answer.results } : null), [answer]);
   return (
-    <div class="node">
+    <div class="explore-node">
       <Search node={node} onChoose={onChoose} />
       {node === null ? (
         <p class="node-none soft">
