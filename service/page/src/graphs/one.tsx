@@ -6,7 +6,7 @@ import { changed, get, send } from "../api/client";
 import { useQuery } from "../api/query";
 import type { Degrees, Embedding, Graph, Items, Node } from "../api/types";
 import { confirm, useAction } from "../components/dialog";
-import { Empty, Loading, Note, ProblemNote } from "../components/notes";
+import { Empty, Loading, Note, ProblemNote, sentence } from "../components/notes";
 import { tell } from "../components/toasts";
 import { Copy, type Fact, Facts, Panel, View } from "../components/view";
 import { figure, moment, number, shortId } from "../format";
@@ -24,9 +24,11 @@ const COUNTS: [string, string][] = [
   ["nodes", "Nodes"],
   ["edges", "Edges"],
   ["arcs", "Arcs stored"],
-  ["isolated", "Isolated nodes"],
-  ["duplicate_edges", "Duplicate edges"],
+  ["isolated", "Isolated"],
+  ["duplicate_edges", "Duplicates"],
   ["self_loops", "Self-loops"],
+  ["reciprocal_edges", "Reciprocal"],
+  ["given", "Rows given"],
 ];
 
 export function OneGraph({ id }: { id: string }) {
@@ -60,7 +62,7 @@ export function OneGraph({ id }: { id: string }) {
             {graph.warnings.length ? (
               <ul class="warnings">
                 {graph.warnings.map((warning, position) => (
-                  <li key={position}>{typeof warning === "string" ? warning : JSON.stringify(warning)}</li>
+                  <li key={position}>{warned(warning)}</li>
                 ))}
               </ul>
             ) : (
@@ -135,6 +137,13 @@ function facts(graph: Graph): Fact[] {
   ];
 }
 
+/** A warning is a text, or has one with a code. */
+function warned(warning: unknown): string {
+  if (typeof warning === "string") return warning;
+  const message = (warning as { message?: unknown } | null)?.message;
+  return typeof message === "string" ? sentence(message) : JSON.stringify(warning);
+}
+
 /** What is there of it, in its own words. */
 function described(record: Record<string, unknown>) {
   const told = Object.entries(record).filter(([, value]) => value !== null && value !== "" && !isEmpty(value));
@@ -178,7 +187,7 @@ function DegreePanel({ id }: { id: string }) {
                   {low === high ? number(low) : `${number(low)}–${number(Math.min(high, data.max))}`}
                 </th>
                 <td title={`${figure((100 * nodes) / Math.max(all, 1))} %`}>
-                  <div class="histogram-bar" style={{ width: `${(100 * nodes) / most}%` }} />
+                  {nodes > 0 && <div class="histogram-bar" style={{ width: `${(100 * nodes) / most}%` }} />}
                 </td>
                 <td class="number">{number(nodes)}</td>
               </tr>

@@ -271,9 +271,9 @@ function Settings({ spec }: { spec: Record<string, unknown> }) {
 
 const EVENT_COLUMNS: Column<JobEvent>[] = [
   { head: "Time", cell: (event) => <span class="nowrap">{new Date(event.at).toLocaleTimeString("en", { hour12: false })}</span> },
-  { head: "Event", cell: (event) => event.event },
-  { head: "Stage", cell: (event) => event.stage ?? "", wide: true },
-  { head: "What", cell: (event) => <code>{words(event.data)}</code> },
+  { head: "Event", cell: (event) => <span class="nowrap">{event.event}</span> },
+  { head: "Stage", cell: (event) => <span class="nowrap">{event.stage ?? ""}</span>, wide: true },
+  { head: "What", cell: (event) => <code class="clamped">{words(event.data)}</code> },
 ];
 const MOST = 240;
 
