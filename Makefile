@@ -1,5 +1,6 @@
 # make demo   the whole pipeline on real data, through a real server
 # make test   lint, types, import rules and tests
+# make page   the page anew, after a change in service/page
 PYTHON ?= python3
 # What pip is told of torch. From PyPI, Linux builds for x86-64 bring gigabytes of CUDA; without a GPU:
 #   make demo TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
@@ -10,8 +11,9 @@ GRAPH  ?=
 LABEL  ?=
 
 BIN    := $(VENV)/bin
+PAGE   := $(shell find service/page -name node_modules -prune -o -type f -not -name schema.d.ts -print) docs/openapi.json
 
-.PHONY: demo test check install clean
+.PHONY: demo test check install page clean
 
 demo: $(VENV)/.run
 	$(BIN)/rgrl demo $(if $(GRAPH),--graph "$(GRAPH)") $(if $(LABEL),--label "$(LABEL)")
@@ -27,7 +29,11 @@ check: $(VENV)/.dev
 
 install: $(VENV)/.run
 
-$(VENV)/.run: pyproject.toml
+page: $(VENV)/.dev
+	$(BIN)/python service/page/page_build.py
+
+# An installation builds the page, where that is not of the present sources.
+$(VENV)/.run: pyproject.toml $(PAGE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rgrl needs Python 3.11 or newer; name one with PYTHON=")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
@@ -41,4 +47,4 @@ $(VENV)/.dev: $(VENV)/.run
 
 # The demo's server and its embeddings go too.
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info
+	rm -rf $(VENV) demo build dist *.egg-info service/api/page service/page/node_modules

@@ -27,6 +27,7 @@ from service.api.routes import (
     new_nodes,
     page,
     projection,
+    quality,
     registered_sets,
 )
 from service.api.serving import Serving
@@ -131,7 +132,7 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
     app.state.serving = Serving(app.state.embeddings, settings, metrics, app.state.searches)
     app.include_router(health.router)
     app.include_router(page.router)
-    sets = (registered_sets, embeddings, export, projection, new_nodes)
+    sets = (registered_sets, embeddings, export, projection, quality, new_nodes)
     for part in (info, graphs, jobs, job_history, *sets, aliases, keys):
         app.include_router(part.router, dependencies=[READ, KNOWN_PARAMETERS])
     install_error_handlers(app)

@@ -340,6 +340,11 @@ class Client:
         missing = facts[b"graph_missing"].decode() if b"graph_missing" in facts else None
         return Projection(facts[b"embedding"].decode(), facts[b"method"].decode(), int(facts[b"nodes"]), table, missing)
 
+    def report(self, ref: str) -> dict[str, Any]:
+        """What evaluate found of a set, whole; ``NotFoundError`` for a set that was not evaluated."""
+        found: dict[str, Any] = self._transport.request("GET", f"/v1/embeddings/{ref}/report").json()
+        return found
+
     def export(self, ref: str, *, shard: str = "0/1", cursor: str | None = None) -> Iterator[pa.RecordBatch]:
         """Every row of an embedding set, or of shard ``i/n``, as Arrow batches of ``id`` and ``vector``.
 

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preprocessing.artifact import MANIFEST, read_manifest
+from preprocessing.artifact import read_manifest
 from preprocessing.bundle import PPR, Bundle
 from preprocessing.errors import ArtifactError
 from service.errors import NotFoundError
+from service.graphs.open_bundles import opened
 from service.graphs.schemas import NeighborsAnswer, NodeAnswer, PprAnswer, PprEntry
-from service.verified import VerifiedFiles, served, stamps, written_to
+from service.verified import VerifiedFiles
 
 __all__ = ["node_view"]
 
 SAMPLE = 20
-OPEN_BUNDLES = 16
-_TOPOLOGY = ("indptr.npy", "indices.npy")
-_MAPPED = (
-    "ids.npy",
-    "ids.arrow",
-    *(f"topology/{name}" for name in _TOPOLOGY),
-    *(f"topology/symmetric/{name}" for name in _TOPOLOGY),
-)
 
 
 def node_view(path: Path, node: str, verified: VerifiedFiles) -> NodeAnswer:
     """Degree, an even sample of neighbours, and the PPR row of ``node``, or why there is none; ``NotFoundError`` for an
     unknown id, ``ArtifactError`` for a damaged bundle.
     """
-    files = [f"{path}/{name}" for name in (MANIFEST, *_MAPPED)]
-    lease = verified.leases.take(files)
-    try:
-        seen = stamps(files)
-        answer = _view(_open(path, seen), node, verified)
-        if not lease.complete and stamps(files) != seen:
-            raise written_to(path)
-    finally:
-        lease.end()
-    return answer
+    with opened(path, verified) as bundle:
+        return _view(bundle, node)
 
 
-def _view(bundle: Bundle, node: str, verified: VerifiedFiles) -> NodeAnswer:
-    verified.check(bundle.path, served(bundle.manifest["files"]))
+def _view(bundle: Bundle, node: str) -> NodeAnswer:
     row = bundle.ids.row(node)
     if row is None:
         raise NotFoundError("the graph has no such node", given=node)
@@ -61,12 +44,6 @@ def _view(bundle: Bundle, node: str, verified: VerifiedFiles) -> NodeAnswer:
         ppr=None if isinstance(ppr, str) else ppr,
         ppr_missing=ppr if isinstance(ppr, str) else None,
     )
-
-
-@lru_cache(maxsize=OPEN_BUNDLES)
-def _open(path: Path, _stamps: tuple[int, ...]) -> Bundle:
-    """The bundle at ``path``; opened again when one of its files is another."""
-    return Bundle(path)
 
 
 def _ppr_row(bundle: Bundle, row: int) -> PprAnswer | str:

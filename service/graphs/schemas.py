@@ -17,7 +17,16 @@ from service.errors import ForbiddenError
 from service.graphs.data_roots import under_roots, under_roots_or_uris
 from service.schemas import Answer, Name, Request
 
-__all__ = ["GraphAnswer", "GraphRequest", "NodeAnswer", "held_source", "registration", "still_under_roots"]
+__all__ = [
+    "DegreeBucket",
+    "DegreesAnswer",
+    "GraphAnswer",
+    "GraphRequest",
+    "NodeAnswer",
+    "held_source",
+    "registration",
+    "still_under_roots",
+]
 
 
 Source = TableSource | NpzSource | PygSource
@@ -62,6 +71,22 @@ class GraphAnswer(Answer):
     labels: dict[str, Any] | None
     warnings: list[Any]
     created_at: datetime
+
+
+class DegreeBucket(Answer):
+    """How many nodes have ``low`` to ``high`` neighbours, both included."""
+
+    low: int
+    high: int
+    nodes: int
+
+
+class DegreesAnswer(Answer):
+    """Neighbours a node, whatever the direction of edges: buckets of doubling width up to the largest degree."""
+
+    mean: float
+    max: int
+    buckets: list[DegreeBucket]
 
 
 class PprEntry(Answer):

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from preprocessing.artifact import fingerprint, read_manifest, read_plain
+from preprocessing.artifact import fingerprint, read_manifest
 from preprocessing.bundle import BUNDLE
 from preprocessing.errors import ArtifactError, InputError
 from service.errors import ConflictError
 from service.search.embedding_set import PROJECTION, EmbeddingSet
 from service.search.knn_index import KNN_INDEX
+from service.search.report import REPORT, read_report
 from service.verified import VerifiedFiles
 
 __all__ = ["checked_set"]
 
 ROWS = 65_536
-REPORT = "report.json"
 MADE_BY = "a directory that rgrl train or rgrl embed made, with its manifest.json"
 
 
@@ -65,11 +64,9 @@ def _check_finite(found: EmbeddingSet) -> None:
 def _report(path: Path) -> dict[str, Any] | None:
     """The headline figures of what evaluate left in the set, if it did; earlier versions kept none in the report."""
     try:
-        report = json.loads(read_plain(path / REPORT))
-        return {"report": str(path / REPORT), **report.get("summary", {})}
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+        report = read_report(path)
+        return None if report is None else {"report": str(path / REPORT), **report.get("summary", {})}
+    except (ArtifactError, TypeError) as error:
         raise _unreadable(REPORT, "rgrl evaluate") from error
 
 

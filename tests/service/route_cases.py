@@ -57,6 +57,11 @@ CASES: dict[str, Case] = {
     ),
     "GET /v1/graphs": Case("read", [(Ask(params={"limit": 200}), 200, {"next_cursor": None})], [*_LIMITS, *_CURSORS]),
     "GET /v1/graphs/{id}": Case("read", [(Ask(_G), 200, {"id": "<graph>"})], [_about("/v1/graphs/{}")]),
+    "GET /v1/graphs/{id}/degrees": Case(
+        "read",
+        [(Ask(f"{_G}/degrees"), 200, {"max": 2})],
+        [_about("/v1/graphs/{}/degrees"), (Ask("/v1/graphs/<registered>/degrees"), 409, "conflict")],
+    ),
     "GET /v1/graphs/{id}/nodes/{node}": Case(
         "read",
         [(Ask(f"{_G}/nodes/10"), 200, {"id": "10", "degree": 2})],
@@ -236,6 +241,17 @@ CASES: dict[str, Case] = {
             (Ask(f"{_E}/projection", params={"color": "none"}), 422, "input_invalid"),
             (Ask(f"{_E}/projection", params={"color": ""}), 422, "validation_failed"),
             (Ask(f"{_E}/projection", headers={"Accept": "image/png"}), 406, "not_acceptable"),
+        ],
+    ),
+    "GET /v1/embeddings/{ref}/report": Case(
+        "read",
+        [
+            (Ask(f"{_E}/report"), 200, {"objective": "rgrl", "epochs": 2}),
+            (Ask("/v1/embeddings/<alias>/report"), 200, {"objective": "rgrl"}),
+        ],
+        [
+            (Ask("/v1/embeddings/none/report"), 404, "not_found"),
+            (Ask("/v1/embeddings/<unindexed>/report"), 404, "not_found"),
         ],
     ),
     "POST /v1/embeddings/{ref}/embed": Case(

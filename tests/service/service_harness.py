@@ -27,7 +27,7 @@ from preprocessing.artifact import build
 from preprocessing.ids import IdMap
 from service.api.app import create_app
 from service.api.serve import serve
-from service.jobs.plan import StagePlan, embedding_id, new_graph_id
+from service.jobs.plan import StagePlan, embedding_id, new_graph_id, plan_job
 from service.settings import ServiceSettings
 from service.store import Job, Store
 
@@ -165,9 +165,13 @@ def runner_pid(settings: ServiceSettings, job: str) -> int:
 
 
 class Server:
-    """A server in a process of its own; it can be killed and started again on the same home and port."""
+    """A server in a process of its own; it can be killed and started again on the same home and port.
 
-    def __init__(self, settings: ServiceSettings) -> None:
+    Its jobs are fake stages, unless it is ``real``.
+    """
+
+    def __init__(self, settings: ServiceSettings, *, real: bool = False) -> None:
+        self._options = ["real"] if real else []
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -178,7 +182,9 @@ class Server:
     def start(self) -> None:
         text = self.settings.model_dump_json()
         self.log = (self.settings.home.parent / "server.log").open("ab")
-        self.process = subprocess.Popen([sys.executable, __file__, text], stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, text, *self._options], stdout=self.log, stderr=self.log
+        )
         wait_for(self.answers, "for the server")
 
     def answers(self) -> bool:
@@ -261,4 +267,4 @@ def tiny_bundle(path: Path, *, ids: list[int] | list[str] = [30, 10, 20, 40], to
 
 if __name__ == "__main__":
     os.environ.pop("RGRL_HOME", None)
-    serve(ServiceSettings.model_validate_json(sys.argv[1]), plan=fake_plan)
+    serve(ServiceSettings.model_validate_json(sys.argv[1]), plan=plan_job if "real" in sys.argv else fake_plan)

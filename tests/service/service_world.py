@@ -70,6 +70,7 @@ def _fill(client: TestClient, folder: Path, tokens: dict[str, str]) -> World:
     content = write_bundle(folder / "ring", NODES, edges)
     indexed = write_set(settings.embeddings / "indexed", vectors, content=content)
     build_index(indexed, IndexSettings(kind="hnsw"), Emitter("index"))
+    (indexed / "report.json").write_text('{"objective": "rgrl", "epochs": 2, "losses": [{"epoch": 1, "loss": NaN}]}')
     names = [f"n{number}" for number in range(NODES)]
     named = write_set(settings.embeddings / "named", vectors, names, content=Bundle(bundle).content_hash)
     write_set(folder / "data" / "set", vectors[:4], [10, 20, 30, 40], content=Bundle(bundle).content_hash)

@@ -198,13 +198,13 @@ def test_nothing_that_is_served_is_unpickled(tmp_path: Path) -> None:
 
 def asked(client: TestClient, bundle: Path, path: Path, ring: Path) -> list[int]:
     """Everything that reads the three artefacts, with nothing held open from before."""
-    from service.graphs import node_view
+    from service.graphs import open_bundles
 
-    node_view._open.cache_clear()
+    open_bundles._open.cache_clear()
     store: Store = client.app.state.store  # type: ignore[attr-defined]
     answers = [client.post("/v1/graphs", json={"bundle": str(bundle)})]
     if answers[0].status_code == 201:
-        answers.append(client.get(f"/v1/graphs/{answers[0].json()['id']}/nodes/10"))
+        answers += [client.get(f"/v1/graphs/{answers[0].json()['id']}/{part}") for part in ("nodes/10", "degrees")]
     try:
         ref = add_set(store, path, ring)
     except ValueError:

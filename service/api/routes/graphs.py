@@ -10,8 +10,9 @@ from fastapi import APIRouter, Query, Response, status
 from service.api.auth import WRITE
 from service.api.dependencies import SettingsDep, StoreDep, VerifiedDep
 from service.errors import ConflictError
+from service.graphs.degrees import degrees
 from service.graphs.node_view import node_view
-from service.graphs.schemas import GraphAnswer, GraphRequest, NodeAnswer, registration
+from service.graphs.schemas import DegreesAnswer, GraphAnswer, GraphRequest, NodeAnswer, registration
 from service.schemas import Items
 from service.store import Graph
 from service.store.pages import MAX_LIMIT
@@ -49,10 +50,19 @@ def delete_graph(id: str, store: StoreDep) -> None:
     store.delete_graph(id)
 
 
+@router.get("/{id}/degrees")
+def get_degrees(id: str, store: StoreDep, verified: VerifiedDep) -> DegreesAnswer:
+    """How many nodes have how many neighbours."""
+    return degrees(_bundle(store.graph(id)), verified)
+
+
 @router.get("/{id}/nodes/{node:node}")
 def get_node(id: str, node: str, store: StoreDep, verified: VerifiedDep) -> NodeAnswer:
     """A node's degree, some of its neighbours, and its top K by personalised PageRank."""
-    graph = store.graph(id)
+    return node_view(_bundle(store.graph(id)), node, verified)
+
+
+def _bundle(graph: Graph) -> Path:
     if graph.state != "ready":
         raise ConflictError("the graph is not ingested yet", remedy="submit an ingest job, or a pipeline")
-    return node_view(Path(graph.bundle), node, verified)
+    return Path(graph.bundle)

@@ -1,0 +1,89 @@
+// The API: JSON requests with the key they carry, and what went wrong as one message with its remedy.
+
+import { State } from "../state";
+import type { ProblemBody } from "./types";
+
+const STORED = "rgrl-key";
+let key = sessionStorage.getItem(STORED);
+
+/** Why a key is asked for, while one is. */
+export const keyWanted = new State<string | null>(null);
+/** Whether the last request reached the server. */
+export const reached = new State(true);
+/** Grows whenever what was asked before may have changed: a key was given, or something was written. */
+export const generation = new State(0);
+
+export function changed(): void {
+  generation.set(generation.value + 1);
+}
+
+export function useKey(value: string): void {
+  key = value;
+  sessionStorage.setItem(STORED, value);
+  keyWanted.set(null);
+  changed();
+}
+
+export function forgetKey(): void {
+  key = null;
+  sessionStorage.removeItem(STORED);
+  changed();
+}
+
+export function hasKey(): boolean {
+  return key !== null;
+}
+
+/** A refusal. `status` is 0 where the server did not answer at all. */
+export class Problem extends Error {
+  readonly remedy: string | null;
+  readonly errors: ProblemBody["errors"];
+
+  constructor(
+    readonly status: number,
+    body: Partial<ProblemBody>,
+  ) {
+    super(body.detail ?? `The server answered with status ${status}.`);
+    this.remedy = body.remedy ?? null;
+    this.errors = body.errors ?? [];
+  }
+}
+
+export interface Options {
+  method?: string;
+  body?: unknown;
+  headers?: Record<string, string>;
+  signal?: AbortSignal;
+}
+
+/** Send a request; the answer is one of success. A `Problem` otherwise, an `AbortError` after `signal`. */
+export async function send(path: string, { method = "GET", body, headers = {}, signal }: Options = {}): Promise<Response> {
+  const sent: Record<string, string> = { ...headers };
+  if (key) sent.Authorization = `Bearer ${key}`;
+  if (body !== undefined) sent["Content-Type"] = "application/json";
+  let response: Response;
+  try {
+    const text = body === undefined ? null : JSON.stringify(body);
+    response = await fetch(path, { method, headers: sent, body: text, signal: signal ?? null });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    reached.set(false);
+    throw new Problem(0, {
+      detail: "the server does not answer",
+      remedy: "look whether rgrl serve runs and this machine reaches it; the page goes on asking",
+    });
+  }
+  reached.set(true);
+  if (response.ok) return response;
+  const problem = new Problem(response.status, await response.json().catch(() => ({})));
+  if (problem.status === 401) keyWanted.set(key === null ? "This server needs an API key." : problem.message);
+  throw problem;
+}
+
+export async function get<Answer>(path: string, signal?: AbortSignal): Promise<Answer> {
+  return (await send(path, signal ? { signal } : {})).json();
+}
+
+export async function post<Answer>(path: string, body?: unknown): Promise<Answer> {
+  return (await send(path, { method: "POST", body })).json();
+}

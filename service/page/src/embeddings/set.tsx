@@ -1,0 +1,105 @@
+// One embedding set: its figures, its map, and how good it is.
+
+import { useQuery } from "../api/query";
+import type { Embedding, Graph } from "../api/types";
+import { Loading, ProblemNote } from "../components/notes";
+import { Copy, Facts, Panel, View } from "../components/view";
+import { figure, moment, number, shortId } from "../format";
+import { link } from "../router";
+import { METHODS } from "../map/points";
+import { Explore } from "./explore";
+import { Health, headline, indexOf, ownAccuracy, percent } from "./facts";
+import { Quality } from "./quality";
+
+export function EmbeddingSet({ reference, query }: { reference: string; query: URLSearchParams }) {
+  const { data: set, problem } = useQuery<Embedding>(`/v1/embeddings/${encodeURIComponent(reference)}`);
+  const { data: graph } = useQuery<Graph>(set ? `/v1/graphs/${set.graph}` : null);
+  const title = set ? (set.name ?? set.aliases[0] ?? shortId(set.id)) : reference;
+  return (
+    <View
+      title={title}
+      back={["Embeddings", "#/embeddings"]}
+      beside={
+        set?.aliases
+          .filter((alias) => alias !== title)
+          .map((alias) => (
+            <span key={alias} class="chip">
+              {alias}
+            </span>
+          ))
+      }
+    >
+      <ProblemNote problem={problem} />
+      {!set && !problem && <Loading lines={8} />}
+      {set && (
+        <>
+          <Tiles set={set} />
+          <Explore set={set} query={query} />
+          <Quality set={set} />
+          <Panel title="About this set" class="about">
+            <Facts
+              facts={[
+                ["Id", <Copy text={set.id} />],
+                ["Graph", <a href={link(["graphs", set.graph])}>{graph?.name ?? shortId(set.graph)}</a>],
+                ["Job", set.job && <a href={link(["jobs", set.job])}>{shortId(set.job)}</a>],
+                ["Made", moment(set.created_at)],
+                ["Index", indexOf(set)?.index ?? "none yet"],
+                ["Map", mapOf(set)],
+                ["Folder", <code>{set.path}</code>],
+              ]}
+            />
+          </Panel>
+        </>
+      )}
+    </View>
+  );
+}
+
+function mapOf(set: Embedding): string {
+  const map = indexOf(set)?.projection;
+  return map ? `${METHODS[map.method] ?? map.method}, ${number(map.counts.points)} points` : "none";
+}
+
+function Tiles({ set }: { set: Embedding }) {
+  const recall = indexOf(set)?.recall;
+  const accuracy = ownAccuracy(set);
+  const rank = headline(set)?.effective_rank;
+  return (
+    <dl class="tiles">
+      <div class="tile">
+        <dt>Nodes</dt>
+        <dd>{number(set.counts.nodes!)}</dd>
+      </div>
+      <div class="tile">
+        <dt>Dimensions</dt>
+        <dd>{set.counts.dim}</dd>
+      </div>
+      {accuracy !== null && (
+        <div class="tile">
+          <dt>Test accuracy</dt>
+          <dd>{percent(accuracy)}</dd>
+        </div>
+      )}
+      {rank !== undefined && (
+        <div class="tile">
+          <dt>Effective rank</dt>
+          <dd>
+            {figure(rank)} <small>of {set.counts.dim}</small>
+          </dd>
+        </div>
+      )}
+      {recall && (
+        <div class="tile">
+          <dt>Index recall@{recall.k}</dt>
+          <dd>{figure(recall.value)}</dd>
+        </div>
+      )}
+      <div class="tile">
+        <dt>Health</dt>
+        <dd>
+          <Health set={set} />
+        </dd>
+      </div>
+    </dl>
+  );
+}

@@ -1,0 +1,156 @@
+// Figures of several jobs over each other.
+
+import { useState } from "preact/hooks";
+
+import { get } from "../api/client";
+import { useAsked, useQuery } from "../api/query";
+import type { Items, Job, Metrics } from "../api/types";
+import { Chart, type Curve, SERIES, seriesColor } from "../components/chart";
+import { Empty, Loading, Note, ProblemNote } from "../components/notes";
+import { type Column, Table } from "../components/table";
+import { Panel, View } from "../components/view";
+import { figure, shortId } from "../format";
+import { link, turn } from "../router";
+import { Status } from "./status";
+
+const POINTS = 600;
+
+interface Compared {
+  job: Job;
+  series: Metrics["series"];
+}
+
+export function Compare({ query }: { query: URLSearchParams }) {
+  const ids = [...new Set(query.getAll("id"))].slice(0, SERIES);
+  const [figureName, setFigure] = useState("loss");
+  const [log, setLog] = useState(false);
+  const { data, problem } = useAsked<Compared[]>(`compare ${ids.join(" ")}`, 4000, (signal) =>
+    Promise.all(ids.map((id) => compared(id, signal))),
+  );
+  const { data: others } = useQuery<Items<Job>>("/v1/jobs?limit=100&kind=train&kind=pipeline");
+  const show = (wanted: string[]) => turn(link(["jobs", "compare"], { id: wanted }));
+  const names = [...new Set(data?.flatMap(({ series }) => series.map(({ name }) => name)))];
+  const name = names.includes(figureName) ? figureName : (names[0] ?? "");
+  const rows = (data ?? []).map(({ job, series }, position) => {
+    const found = series.find((one) => one.name === name);
+    return { job, curve: { name: job.name ?? shortId(job.id), steps: found?.steps ?? [], values: found?.values ?? [] }, position };
+  });
+
+  return (
+    <View
+      title="Compare"
+      back={["Jobs", "#/jobs"]}
+      actions={
+        <select
+          aria-label="Add a job"
+          value=""
+          disabled={ids.length >= SERIES}
+          onChange={(event) => show([...ids, event.currentTarget.value])}
+        >
+          <option value="">Add a job …</option>
+          {others?.items
+            .filter(({ id }) => !ids.includes(id))
+            .map((job) => (
+              <option key={job.id} value={job.id}>
+                {[job.name, shortId(job.id), job.status].filter(Boolean).join(" · ")}
+              </option>
+            ))}
+        </select>
+      }
+    >
+      <ProblemNote problem={problem} />
+      {ids.length === 0 && (
+        <Empty title="No job is chosen">
+          <p>Add jobs above, or tick them in the list of jobs.</p>
+        </Empty>
+      )}
+      {ids.length >= SERIES && <Note kind="info">More than {SERIES} curves could not be told apart.</Note>}
+      {ids.length > 0 && !data && !problem && <Loading lines={8} />}
+      {data && ids.length > 0 && (
+        <>
+          <Panel
+            title={name || "Figures"}
+            actions={
+              <div class="panel-tools">
+                <label class="check">
+                  <input type="checkbox" checked={log} onChange={(event) => setLog(event.currentTarget.checked)} />
+                  Log
+                </label>
+                {names.length > 0 && (
+                  <select aria-label="Figure" value={name} onChange={(event) => setFigure(event.currentTarget.value)}>
+                    {names.map((one) => (
+                      <option key={one}>{one}</option>
+                    ))}
+                  </select>
+                )}
+              </div>
+            }
+          >
+            {names.length > 0 ? (
+              <Chart
+                label={`${name} of ${rows.map(({ curve }) => curve.name).join(", ")}`}
+                curves={rows.map(({ curve }) => curve)}
+                height={360}
+                log={log}
+              />
+            ) : (
+              <Empty title="None of these jobs has reported a figure" />
+            )}
+          </Panel>
+          <Panel title="Jobs">
+            <Table
+              caption="Compared jobs"
+              columns={columns((id) => show(ids.filter((other) => other !== id)))}
+              rows={rows}
+              rowKey={({ job }) => job.id}
+            />
+          </Panel>
+        </>
+      )}
+    </View>
+  );
+}
+
+async function compared(id: string, signal: AbortSignal): Promise<Compared> {
+  const address = `/v1/jobs/${encodeURIComponent(id)}`;
+  const [job, { series }] = await Promise.all([
+    get<Job>(address, signal),
+    get<Metrics>(`${address}/metrics?max_points=${POINTS}`, signal),
+  ]);
+  return { job, series };
+}
+
+interface Row {
+  job: Job;
+  curve: Curve;
+  position: number;
+}
+
+function columns(drop: (id: string) => void): Column<Row>[] {
+  const known = ({ values }: Curve) => values.filter((value) => value !== null);
+  return [
+    {
+      head: "Job",
+      cell: ({ job, curve, position }) => (
+        <a class="key" href={link(["jobs", job.id])}>
+          <i style={{ background: `var(${seriesColor(position)})` }} />
+          {curve.name}
+        </a>
+      ),
+    },
+    { head: "Status", cell: ({ job }) => <Status status={job.status} />, wide: true },
+    { head: "Steps", cell: ({ curve }) => curve.steps.at(-1) ?? "–", number: true },
+    { head: "Least", cell: ({ curve }) => (known(curve).length ? figure(Math.min(...known(curve))) : "–"), number: true },
+    { head: "Last", cell: ({ curve }) => (known(curve).length ? figure(known(curve).at(-1)!) : "–"), number: true },
+    {
+      head: "Actions",
+      mute: true,
+      number: true,
+      cell: ({ job, curve }) => (
+        <button type="button" aria-label={`Leave out ${curve.name}`} onClick={() => drop(job.id)}>
+          Leave out
+        </button>
+      ),
+    },
+  ];
+}

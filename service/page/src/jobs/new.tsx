@@ -1,0 +1,226 @@
+// A new job: what it is about, its settings as the API's schema has them, and what it would take before it is sent.
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import { changed, post, Problem, send } from "../api/client";
+import { useQuery } from "../api/query";
+import type { DryRun, Embedding, Graph, Info, Items, Job } from "../api/types";
+import { useAction } from "../components/dialog";
+import { FormField } from "../components/field";
+import { Empty, Loading, ProblemNote } from "../components/notes";
+import { tell } from "../components/toasts";
+import { Panel, View } from "../components/view";
+import { shortId } from "../format";
+import { go, link } from "../router";
+import { Estimate } from "./estimate";
+import { FieldRow, GroupFields, type Suggestion } from "../forms/fields";
+import { allFields, at, type Document, type Entered, type Group, jobKinds, request, written } from "../forms/schema";
+
+const USUAL = "pipeline";
+const QUIET_MS = 350;
+// What a job is about stands before its settings.
+const SUBJECT = ["/graph", "/embedding", "/name", "/alias"];
+
+export function NewJob({ query }: { query: URLSearchParams }) {
+  const from = query.get("from");
+  const { data: document, problem } = useQuery<Document>("/openapi.json");
+  const { data: model, problem: gone } = useQuery<Job>(from ? `/v1/jobs/${encodeURIComponent(from)}` : null);
+  const kinds = useMemo(() => document && jobKinds(document), [document]);
+  if (!kinds || (from && !model && !gone)) {
+    return (
+      <View title="New job" back={["Jobs", "#/jobs"]}>
+        {problem ? <ProblemNote problem={problem} /> : <Loading lines={8} />}
+      </View>
+    );
+  }
+  const kind = model?.kind ?? query.get("kind") ?? USUAL;
+  const begun: Entered = {};
+  for (const [name, pointer] of [["graph", "/graph"], ["embedding", "/embedding"]] as const) {
+    const given = query.get(name);
+    if (given) begun[pointer] = given;
+  }
+  return <Form kinds={kinds} first={kind} begun={model ? asEntered(model, kinds) : begun} />;
+}
+
+/** What a job was told that is not as it would be untold. */
+function asEntered(job: Job, kinds: Map<string, Group>): Entered {
+  const told = { ...job, ...job.spec, embedding: job.encoder ?? job.embedding };
+  const entered: Entered = {};
+  for (const field of allFields(kinds.get(job.kind)!)) {
+    if (field.pointer.startsWith("/resources")) continue;
+    const text = written(at(told, field.pointer));
+    if (text && text !== written(field.default)) entered[field.pointer] = text;
+  }
+  return entered;
+}
+
+function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: string; begun: Entered }) {
+  const [kind, setKind] = useState(kinds.has(first) ? first : USUAL);
+  const [entered, setEntered] = useState(begun);
+  const [sought, setSought] = useState("");
+  const { data: graphs } = useQuery<Items<Graph>>("/v1/graphs?limit=200");
+  const { data: sets } = useQuery<Items<Embedding>>("/v1/embeddings?limit=200");
+  const { data: info } = useQuery<Info>("/v1/info");
+
+  const root = kinds.get(kind)!;
+  const body = useMemo(() => ({ kind, ...request(root, entered) }), [kind, entered]);
+  const lacking = root.fields.filter((field) => field.required && !entered[field.pointer]);
+  const { plan, refusal } = useDryRun(body, lacking.length === 0);
+  // A request that is sent twice because its answer was lost makes one job.
+  const once = useRef("");
+  useEffect(() => {
+    once.current = `${Date.now()}-${Math.random()}`;
+  }, [body]);
+  const { busy, problem, act } = useAction(async () => {
+    const headers = { "Idempotency-Key": once.current };
+    const job: Job = await (await send("/v1/jobs", { method: "POST", body, headers })).json();
+    changed();
+    tell(`Submitted ${job.name ?? shortId(job.id)}`);
+    go(link(["jobs", job.id]));
+  });
+
+  const shown = problem ?? refusal;
+  const pointers = new Set(allFields(root).map((field) => field.pointer));
+  const faults = new Map(shown?.errors.map(({ pointer, detail }) => [pointer, detail]));
+  const beside = shown?.errors.some(({ pointer }) => !pointers.has(pointer)) || shown?.errors.length === 0;
+  const subject = SUBJECT.flatMap((pointer) => root.fields.filter((field) => field.pointer === pointer));
+  const preset = root.groups.find(({ pointer }) => pointer === "/train")?.fields.find(({ name }) => name === "preset");
+  const others = root.fields.filter((field) => !SUBJECT.includes(field.pointer));
+  const changedCount = Object.keys(body).length - 1;
+  const form = {
+    entered,
+    faults,
+    resolved: plan?.spec,
+    sought: sought.trim().toLowerCase(),
+    suggestions: suggestions(graphs?.items, sets?.items, info?.presets),
+    onEnter: (pointer: string, text: string) => setEntered((before) => ({ ...before, [pointer]: text })),
+  };
+
+  return (
+    <View title="New job" back={["Jobs", "#/jobs"]}>
+      <form
+        class="columns wide-left new-job"
+        noValidate
+        onSubmit={(event) => {
+          event.preventDefault();
+          const [first] = lacking;
+          if (!first) act();
+          else event.currentTarget.querySelector<HTMLElement>(`[data-pointer="${first.pointer}"]`)?.focus();
+        }}
+      >
+        <div class="stack">
+          <Panel title="What">
+            <div class="fields panel-body">
+              <FormField name="Kind" hint={root.description.split("\n\n")[0]}>
+                {(control) => (
+                  <select {...control} value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
+                    {[USUAL, ...[...kinds.keys()].filter((name) => name !== USUAL)].map((name) => (
+                      <option key={name}>{name}</option>
+                    ))}
+                  </select>
+                )}
+              </FormField>
+              {[...subject, ...(preset ? [preset] : [])].map((field) => (
+                <FieldRow key={field.pointer} field={field} form={{ ...form, sought: "" }} />
+              ))}
+            </div>
+            {graphs && graphs.items.length === 0 && (
+              <Empty title="There is no graph yet">
+                <p>
+                  A job is about a graph. <a href="#/graphs?new=1">Register one</a>
+                </p>
+              </Empty>
+            )}
+          </Panel>
+          <Panel
+            title="Settings"
+            actions={
+              <input
+                type="search"
+                class="find"
+                aria-label="Find a setting"
+                placeholder="Find a setting"
+                value={sought}
+                onInput={(event) => setSought(event.currentTarget.value)}
+              />
+            }
+          >
+            <div class="groups">
+              {root.groups.map((group) => (
+                <GroupFields key={group.pointer} group={group} form={form} without={preset?.pointer} />
+              ))}
+              <GroupFields group={{ ...root, name: "job", description: "", fields: others, groups: [] }} form={form} />
+            </div>
+          </Panel>
+        </div>
+        <div class="stack sticky">
+          <Panel title="Before it starts">
+            <div class="panel-body">
+              {lacking.length > 0 ? (
+                <p class="soft">Choose {lacking.map(({ name }) => name).join(" and ")} to see what it would take.</p>
+              ) : (
+                <Estimate plan={plan} />
+              )}
+              {shown && (beside || lacking.length === 0) && <ProblemNote problem={shown} />}
+              <button class="primary submit" disabled={busy}>
+                Submit {kind}
+              </button>
+              <details class="body-shown">
+                <summary>Request ({changedCount === 1 ? "1 field" : `${changedCount} fields`})</summary>
+                <pre class="text" tabIndex={0} role="region" aria-label="The request">
+                  {JSON.stringify(body, null, 2)}
+                </pre>
+              </details>
+            </div>
+          </Panel>
+        </div>
+      </form>
+    </View>
+  );
+}
+
+/** What the server would do with a request, asked when nothing was typed for a moment. */
+function useDryRun(body: Record<string, unknown>, whole: boolean) {
+  const [state, setState] = useState<{ plan?: DryRun; refusal: Problem | null }>({ refusal: null });
+  useEffect(() => {
+    if (!whole) {
+      setState({ refusal: null });
+      return undefined;
+    }
+    let current = true;
+    const timer = setTimeout(async () => {
+      try {
+        const plan = await post<DryRun>("/v1/jobs?dry_run=true", body);
+        if (current) setState({ plan, refusal: null });
+      } catch (error) {
+        if (!(error instanceof Problem)) throw error;
+        // Figures of another request would mislead.
+        if (current) setState({ refusal: error });
+      }
+    }, QUIET_MS);
+    return () => {
+      current = false;
+      clearTimeout(timer);
+    };
+  }, [body, whole]);
+  return state;
+}
+
+function suggestions(
+  graphs: Graph[] | undefined,
+  sets: Embedding[] | undefined,
+  presets: string[] | undefined,
+): Record<string, Suggestion[]> {
+  const named = graphs?.map(({ id, name, state }) => ({
+    value: id,
+    label: [name, shortId(id), state === "ready" ? "" : "not ingested"].filter(Boolean).join(" · "),
+  }));
+  return {
+    "/graph": named ?? [],
+    "/previous/graph": named ?? [],
+    "/embedding":
+      sets?.map(({ id, name, aliases }) => ({ value: id, label: [name, ...aliases, shortId(id)].filter(Boolean).join(" · ") })) ??
+      [],
+    "/train/preset": presets?.map((value) => ({ value, label: value })) ?? [],
+  };
+}

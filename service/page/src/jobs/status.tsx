@@ -1,0 +1,50 @@
+// A job's status, and how far it is.
+
+import type { Job } from "../api/types";
+import { duration, number } from "../format";
+
+export const STATUSES: Job["status"][] = ["queued", "running", "cancelling", "succeeded", "failed", "cancelled"];
+
+export function isActive(job: Job): boolean {
+  return job.status === "queued" || job.status === "running" || job.status === "cancelling";
+}
+
+export function Status({ status }: { status: Job["status"] }) {
+  return (
+    <span class="status" data-status={status}>
+      {status}
+    </span>
+  );
+}
+
+/** The phase and how much of it is done, in words. */
+export function progressWords({ phase, progress }: Pick<Job, "phase" | "progress">): string {
+  if (!progress || progress.stage !== phase) return phase ?? "starting";
+  const left = progress.eta_s === null ? "" : `, ${duration(progress.eta_s)} left`;
+  return `${phase} ${number(progress.done)} of ${number(progress.total)} ${progress.unit}${left}`;
+}
+
+export function Bar({ job }: { job: Pick<Job, "phase" | "progress"> }) {
+  const { progress, phase } = job;
+  const part = progress && progress.stage === phase && progress.total ? progress.done / progress.total : 0;
+  return (
+    <div
+      class="bar"
+      role="progressbar"
+      aria-label={`Progress of ${phase ?? "the job"}`}
+      aria-valuemin={0}
+      aria-valuemax={100}
+      aria-valuenow={Math.floor(part * 100)}
+    >
+      <div style={{ width: `${part * 100}%` }} />
+    </div>
+  );
+}
+
+/** Where a job stands, in the words of a line of a list. */
+export function standing(job: Job): string {
+  if (job.status === "queued") return job.waiting_for ? `waits for ${job.waiting_for.code}` : "waits";
+  if (job.status === "running") return progressWords(job);
+  if (job.status === "failed") return job.error?.message ?? "";
+  return "";
+}

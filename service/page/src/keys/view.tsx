@@ -1,0 +1,158 @@
+// API keys: made and revoked by a key of scope admin; a secret is shown once.
+
+import { useState } from "preact/hooks";
+
+import { changed, forgetKey, hasKey, post, send, useKey } from "../api/client";
+import { useQuery } from "../api/query";
+import type { ApiKey, NewKey } from "../api/types";
+import { confirm, Dialog, useAction } from "../components/dialog";
+import { FormField } from "../components/field";
+import { Empty, Loading, Note, ProblemNote } from "../components/notes";
+import { type Column, Table } from "../components/table";
+import { tell } from "../components/toasts";
+import { Copy, View } from "../components/view";
+import { ago } from "../format";
+
+const SCOPES: [ApiKey["scopes"][number], string][] = [
+  ["read", "Look up, search, list"],
+  ["write", "Also register graphs, submit and cancel jobs, switch aliases"],
+  ["admin", "Also make and revoke keys"],
+];
+
+function revoke(key: ApiKey): void {
+  confirm({
+    title: `Revoke the key ${key.name}?`,
+    text: "Who sends it is refused from then on. It cannot be brought back.",
+    action: "Revoke key",
+    run: async () => {
+      await send(`/v1/keys/${encodeURIComponent(key.id)}`, { method: "DELETE" });
+      changed();
+      tell(`Revoked the key ${key.name}`);
+    },
+  });
+}
+
+const COLUMNS: Column<ApiKey>[] = [
+  { head: "Name", cell: (key) => key.name },
+  { head: "Scopes", cell: (key) => key.scopes.join(", ") },
+  { head: "Made", cell: (key) => ago(key.created_at), number: true, wide: true },
+  { head: "State", cell: (key) => (key.revoked_at ? `revoked ${ago(key.revoked_at)}` : "live") },
+  {
+    head: "Actions",
+    mute: true,
+    number: true,
+    cell: (key) =>
+      !key.revoked_at && (
+        <button type="button" class="danger" aria-label={`Revoke ${key.name}`} onClick={() => revoke(key)}>
+          Revoke
+        </button>
+      ),
+  },
+];
+
+export function Keys() {
+  const [making, setMaking] = useState(false);
+  const { data, problem } = useQuery<{ items: ApiKey[] }>("/v1/keys");
+  return (
+    <View
+      title="API keys"
+      actions={
+        <>
+          {hasKey() && (
+            <button type="button" onClick={forgetKey}>
+              Forget my key
+            </button>
+          )}
+          <button type="button" class="primary" onClick={() => setMaking(true)}>
+            New key
+          </button>
+        </>
+      }
+    >
+      <ProblemNote problem={problem} />
+      {!data && !problem && <Loading />}
+      {data && data.items.length === 0 && (
+        <Empty title="No keys: this server answers its own machine alone">
+          <p>The first key shuts it to requests without one, this page's too; make it of scope admin to be able to make more.</p>
+        </Empty>
+      )}
+      {data && data.items.length > 0 && (
+        <Table caption="API keys, oldest first" columns={COLUMNS} rows={data.items} rowKey={(key) => key.id} />
+      )}
+      {making && <Make first={data?.items.length === 0} onClose={() => setMaking(false)} />}
+    </View>
+  );
+}
+
+function Make({ first, onClose }: { first: boolean; onClose: () => void }) {
+  const [name, setName] = useState("");
+  const [scope, setScope] = useState<ApiKey["scopes"][number]>(first ? "admin" : "read");
+  const [made, setMade] = useState<NewKey | null>(null);
+  const { busy, problem, act } = useAction(async () => {
+    const key = await post<NewKey>("/v1/keys", { name, scopes: [scope] });
+    setMade(key);
+    // From now on the server asks for a key: this page goes on with the one it has just been given.
+    if (!hasKey()) useKey(key.token);
+    else changed();
+  });
+  if (made) {
+    return (
+      <Dialog title={`The key ${made.name}`} onClose={onClose}>
+        <Note kind="warn">This is the only time that the secret is shown. Keep it where secrets are kept.</Note>
+        <p class="secret">
+          <Copy text={made.token} short={made.token} />
+        </p>
+        <div class="actions">
+          <button type="button" class="primary" onClick={onClose}>
+            Done
+          </button>
+        </div>
+      </Dialog>
+    );
+  }
+  return (
+    <Dialog title="New key" onClose={onClose}>
+      <form
+        class="form"
+        onSubmit={(event) => {
+          event.preventDefault();
+          act();
+        }}
+      >
+        <FormField name="Name" hint="Who or what it is for.">
+          {(control) => (
+            <input
+              {...control}
+              required
+              autofocus
+              maxLength={200}
+              value={name}
+              onInput={(event) => setName(event.currentTarget.value)}
+            />
+          )}
+        </FormField>
+        <fieldset class="choices">
+          <legend>Scope</legend>
+          {SCOPES.map(([value, what]) => (
+            <label key={value}>
+              <input type="radio" name="scope" value={value} checked={scope === value} onChange={() => setScope(value)} />
+              <span>
+                {value}
+                <small>{what}</small>
+              </span>
+            </label>
+          ))}
+        </fieldset>
+        <ProblemNote problem={problem} />
+        <div class="actions">
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button class="primary" disabled={busy}>
+            Make key
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,124 @@
+"""Embedding sets on the page: the list, one set's figures and quality, and what is missing said to be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from map_world import FIRST, NODES, REPORT, World, map_world
+from page_harness import Look, faults, overflows
+from playwright.sync_api import expect
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with map_world(tmp_path_factory.mktemp("sets")) as made:
+        yield made
+
+
+def test_the_list_tells_size_index_recall_accuracy_health_and_aliases(world: World, look: Look) -> None:
+    page = look(world.server, "#/embeddings")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    whole = rows.filter(has_text="whole").locator("td").all_inner_texts()
+    recall = world.server.client.get(f"/v1/embeddings/{world.whole}").json()["index"]["recall"]["value"]
+    assert whole[:-1] == ["whole", "live", str(NODES), "16", "hnsw", f"{recall:.4g}", "93.2 %", "Sound"]
+    bare = rows.filter(has_text="bare").locator("td").all_inner_texts()
+    assert bare[:-1] == ["bare", "", str(NODES), "16", "none", "–", "–", "Not evaluated"]
+    rows.filter(has_text="whole").get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("whole")
+    expect(page.locator(".tiles")).to_contain_text("11.25 of 16")
+
+
+def test_a_set_is_come_to_by_its_alias(world: World, look: Look) -> None:
+    page = look(world.server, "#/embeddings/live?node=1003")
+    expect(page.get_by_role("heading", level=1)).to_have_text("whole")
+    expect(page.locator(".map-chosen")).to_have_attribute("data-point", "3")
+
+
+def test_quality_tells_the_figures_of_the_report(world: World, look: Look) -> None:
+    page = look(world.server, f"#/embeddings/{world.whole}")
+    panel = page.get_by_role("region", name="Quality")
+    expect(panel.get_by_text("A note of the evaluation.")).to_be_visible()
+    tables = {
+        table.locator("caption").inner_text(): [
+            [cell.strip() for cell in row.locator("th, td").all_inner_texts()] for row in table.locator("tr").all()
+        ]
+        for table in panel.locator("table").all()
+    }
+    assert tables == {
+        "Test accuracy of a linear probe": [
+            ["RGRL", "", "93.2 % ± 0.4"],
+            ["Raw features", "", "87.1 % ± 1.0"],
+            ["Random encoder", "", "–"],
+        ],
+        "Test AUC of held-out edges, random negatives": [["RGRL", "", "98.1 %"], ["Common neighbours", "", "87.1 %"]],
+        "Test AUC of held-out edges, hard negatives": [["RGRL", "", "–"], ["Common neighbours", "", "66.0 %"]],
+        "Error rate by degree": [["2–3 234 nodes", "", "12.5 %"], ["32–63 1 node", "", "50.0 %"]],
+    }
+    # Bars are as long as what they stand for.
+    bar, track = (panel.locator(path).first.bounding_box() for path in (".bars .own .bars-bar div", ".bars .bars-bar"))
+    assert bar is not None
+    assert track is not None
+    assert bar["width"] / track["width"] == pytest.approx(REPORT["probe"]["trained"]["last"]["test_mean"], abs=0.02)
+    facts = dict(
+        zip(panel.locator("dt").all_inner_texts(), panel.locator("dd").all_inner_texts(), strict=True),
+    )
+    recall = world.server.client.get(f"/v1/embeddings/{world.whole}").json()["index"]["recall"]
+    assert facts == {
+        "Effective rank": "11.25 of 16",
+        "Mean cosine of two nodes": "0.0312",
+        "Spread of a dimension": "0.2, where even is 0.25",
+        "Idle dimensions": "12.5 %",
+        f"Recall of the index at {recall['k']}": f"{recall['value']:.4g}",
+    }
+    expect(panel.get_by_role("img", name="Loss from 9.5 in epoch 1 to 4.25 in epoch 3")).to_be_visible()
+
+
+def test_collapsed_embeddings_are_said_to_be(world: World, look: Look) -> None:
+    path = world.folder / "data" / "fallen"
+    shutil.copytree(world.folder / "data" / "bare", path)
+    report = REPORT | {"collapse": REPORT["collapse"] | {"collapsed": True}, "probe": None, "links": None}
+    report |= {"degree_buckets": [], "losses": [], "notes": [], "summary": {"collapsed": True, "effective_rank": 1.0}}
+    (path / "report.json").write_text(json.dumps(report))
+    graph = world.server.client.get(f"/v1/embeddings/{world.whole}").json()["graph"]
+    made = world.server.client.post("/v1/embeddings", json={"path": "fallen", "graph": graph}).json()["id"]
+    page = look(world.server, f"#/embeddings/{made}")
+    expect(page.locator(".tiles .soundness")).to_have_text("Collapsed")
+    expect(page.get_by_role("region", name="Quality").get_by_role("paragraph").first).to_contain_text("mean_cosine")
+    world.server.client.delete(f"/v1/embeddings/{made}")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_set_without_map_and_report_says_what_is_missing(world: World, look: Look, width: int, dark: bool) -> None:
+    page = look(world.server, f"#/embeddings/{world.bare}?node={FIRST}", width=width, dark=dark)
+    expect(page.get_by_text("No map of this set")).to_be_visible()
+    expect(page.get_by_text("rgrl index", exact=False).first).to_be_visible()
+    expect(page.get_by_text("Not evaluated", exact=True).last).to_be_visible()
+    # Neighbours need no map.
+    expect(page.locator(".node-neighbors tbody tr")).to_have_count(10)
+    expect(page.get_by_text("By exact search, the set has no index yet.")).to_be_visible()
+    assert faults(page) == []
+    assert not overflows(page)
+
+
+def test_a_set_that_there_is_not_is_said_to_be_none(world: World, look: Look) -> None:
+    page = look(world.server, "#/embeddings/emb_none")
+    expect(page.get_by_role("alert")).to_be_visible()
+
+
+def test_without_its_graph_a_map_has_no_labels_and_says_why(world: World, look: Look) -> None:
+    bundle = world.folder / "data" / "bundle"
+    bundle.rename(bundle.with_name("away"))
+    try:
+        page = look(world.server, f"#/embeddings/{world.whole}?node={FIRST}")
+        expect(page.get_by_text("No labels, degrees or edges here")).to_be_visible()
+        assert page.get_by_label("Colour by").locator("option").all_inner_texts() == ["Nothing"]
+        expect(page.locator(".node-neighbors tbody tr").first).to_contain_text("unknown")
+        page.get_by_role("button", name="Not connected yet").click()
+        expect(page.get_by_role("alert")).to_be_visible()
+    finally:
+        bundle.with_name("away").rename(bundle)

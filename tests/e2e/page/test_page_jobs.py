@@ -1,0 +1,208 @@
+"""Jobs, graphs and aliases on the page, where there are some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from embedding_fixtures import write_bundle
+from page_harness import Look, faults, overflows
+from playwright.sync_api import expect
+from service_harness import Server, add_graph, job_of, settings_in, submit, wait_end, wait_for
+
+MARKUP = "<img src=x onerror=alert(1)>"
+FAULT = {"code": "input_invalid", "message": "a feature is not finite", "where": "row 17", "remedy": "fill the row"}
+
+
+@dataclass(frozen=True)
+class Filled:
+    server: Server
+    folder: Path
+    graph: str
+    registered: str
+    done: str
+    other: str
+    failed: str
+
+    def start(self, name: str, **what: Any) -> tuple[str, Path]:
+        """A job whose training waits for the file that is answered with it."""
+        gate = self.folder / name
+        return submit(self.server.client, self.graph, ("train", {"gate": str(gate), **what}), name=name), gate
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    folder = tmp_path_factory.mktemp("page")
+    with Server(settings_in(folder)) as server:
+        client = server.client
+        # A star: one node of degree 9, nine of degree 1, two alone.
+        write_bundle(folder / "data" / "star", 12, [(0, arm) for arm in range(1, 10)])
+        graph = client.post("/v1/graphs", json={"bundle": "star", "name": MARKUP}).json()["id"]
+        steps = {"steps": 30, "make": "embeddings"}
+        done = submit(client, graph, ("preprocess", {}), ("train", steps), name=MARKUP)
+        other = submit(client, graph, ("train", {**steps, "steps": 20}), name="other")
+        failed = submit(client, graph, ("preprocess", {"exit": 3, "error": FAULT}), name="broken", kind="preprocess")
+        for job in (done, other, failed):
+            wait_end(client, job)
+        yield Filled(server, folder, graph, add_graph(client, folder), done, other, failed)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_every_view_is_accessible_and_holds_no_markup_of_data(
+    filled: Filled, look: Look, width: int, dark: bool
+) -> None:
+    page = look(filled.server, width=width, dark=dark)
+    page.on("dialog", lambda _: pytest.fail("markup of data ran"))
+    for place, shown in {
+        "": MARKUP,
+        "jobs": MARKUP,
+        f"jobs/{filled.done}": MARKUP,
+        f"jobs/{filled.failed}": "A feature is not finite.",
+        f"jobs/new?graph={filled.graph}": "about",
+        f"jobs/new?from={filled.done}": "about",
+        f"jobs/compare?id={filled.done}&id={filled.other}": MARKUP,
+        "graphs": MARKUP,
+        f"graphs/{filled.graph}": "mean 1.5, largest 9",
+        f"graphs/{filled.registered}": "Its tables are not read yet.",
+        "aliases": "No aliases yet",
+    }.items():
+        page.goto(f"/#/{place}")
+        expect(page.get_by_role("main").get_by_text(shown).first).to_be_visible()
+        assert faults(page) == [], place
+        assert not overflows(page), place
+        assert page.locator("main img").count() == 0
+
+
+def test_a_job_is_followed_to_its_end_through_a_restart_of_the_server(filled: Filled, look: Look) -> None:
+    job, gate = filled.start("live", steps=7, health=[["stalled", "loss is flat"]], make="embeddings")
+    page = look(filled.server, f"#/jobs/{job}")
+    expect(page.get_by_text("train 0 of 2 rows").first).to_be_visible()
+    expect(page.get_by_role("img", name="loss over 7 steps")).to_be_visible()
+    expect(page.get_by_role("region", name="End of the log")).to_contain_text("train begins")
+    expect(page.get_by_text("loss is flat").first).to_be_visible()
+    filled.server.kill()
+    expect(page.get_by_text("The server does not answer")).to_be_visible()
+    filled.server.start()
+    gate.touch()
+    expect(page.locator(".view-title .status")).to_have_text("succeeded")
+    expect(page.get_by_role("region", name="Events, latest first").get_by_text("result")).to_have_count(1)
+    expect(page.get_by_role("link", name="emb_")).to_be_visible()
+
+
+def test_a_job_is_cancelled_and_deleted_by_keyboard(filled: Filled, look: Look) -> None:
+    job, _ = filled.start("unwanted")
+    wait_for(lambda: job_of(filled.server.client, job)["status"] == "running")
+    page = look(filled.server, f"#/jobs/{job}")
+    page.get_by_role("button", name="Cancel").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".view-title .status")).to_have_text("cancelled")
+    page.get_by_role("button", name="Delete").press("Enter")
+    dialog = page.get_by_role("dialog", name="Delete unwanted?")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("button", name="Delete")).to_be_focused()
+    page.keyboard.press("Enter")
+    dialog.get_by_role("button", name="Delete job").press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
+    expect(page.get_by_role("link", name="unwanted")).to_have_count(0)
+    assert filled.server.client.get(f"/v1/jobs/{job}").status_code == 404
+
+
+def test_a_failure_says_where_and_what_to_do(filled: Filled, look: Look) -> None:
+    page = look(filled.server, f"#/jobs/{filled.failed}")
+    why = page.get_by_role("region", name="Why it failed")
+    for words in ("A feature is not finite.", "Fill the row.", "row 17", "input_invalid"):
+        expect(why).to_contain_text(words)
+
+
+def test_jobs_are_filtered_and_compared(filled: Filled, look: Look) -> None:
+    page = look(filled.server, "#/jobs")
+    page.get_by_label("Status").select_option("failed")
+    page.get_by_label("Kind").select_option("preprocess")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    # The address says what is shown.
+    page.reload()
+    expect(page.get_by_role("link", name="broken")).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_label("Kind").select_option("ingest")
+    expect(page.get_by_text("No job is of this status and kind")).to_be_visible()
+    page.get_by_role("button", name="Show all").click()
+    page.get_by_label(f"Compare {MARKUP}").check()
+    page.get_by_label("Compare other").check()
+    page.get_by_role("link", name="Compare 2 jobs").click()
+    expect(page.get_by_role("img", name=f"loss of {MARKUP}, other")).to_be_visible()
+    expect(page.get_by_role("row", name="other")).to_contain_text("0.05")
+    page.get_by_role("button", name=f"Leave out {MARKUP}").click()
+    expect(page.get_by_role("img", name="loss of other")).to_be_visible()
+
+
+def test_rows_are_walked_by_j_and_k_and_long_lists_by_pages(filled: Filled, look: Look) -> None:
+    for number in range(55):
+        answer = filled.server.client.post("/v1/graphs", json={"bundle": "star", "name": f"copy {number}"})
+        assert answer.status_code == 201
+    page = look(filled.server, "#/graphs")
+    expect(page.locator("tbody tr")).to_have_count(50)
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="copy 54")).to_be_focused()
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="copy 53")).to_be_focused()
+    page.get_by_role("button", name="Show more").press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(57)
+    expect(page.get_by_role("button", name="Show more")).to_have_count(0)
+
+
+def test_a_graph_is_registered_looked_into_and_deleted(filled: Filled, look: Look) -> None:
+    page = look(filled.server, "#/graphs")
+    page.get_by_role("button", name="Register graph").click()
+    dialog = page.get_by_role("dialog", name="Register a graph")
+    dialog.get_by_label("From").select_option("bundle")
+    dialog.get_by_label("Bundle").fill("nowhere")
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_text("there is nothing at this path")).to_be_visible()
+    assert faults(page) == []
+    dialog.get_by_label("Bundle").fill("star")
+    dialog.get_by_label("Name").fill("mine")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("mine")
+    degrees = page.get_by_role("table", name="Nodes by their number of neighbours").get_by_role("row")
+    expect(degrees.filter(has_text="8–9")).to_contain_text("1")
+    page.get_by_label("Id of a node").fill("0")
+    page.keyboard.press("Enter")
+    expect(page.locator(".node")).to_contain_text("9 nodes, among them")
+    page.get_by_label("Id of a node").fill(MARKUP)
+    page.keyboard.press("Enter")
+    expect(page.locator(".node").get_by_role("alert")).to_contain_text("no such node")
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete graph").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Graphs")
+    expect(page.get_by_role("link", name="mine")).to_have_count(0)
+
+
+def test_an_alias_is_made_switched_and_not_overwritten(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    sets = [job_of(client, job)["embedding"] for job in (filled.done, filled.other)]
+    page = look(filled.server, "#/aliases")
+    page.get_by_role("button", name="New alias").click()
+    page.get_by_label("Name").fill("live")
+    page.get_by_label("Embedding set").select_option(sets[0])
+    page.get_by_role("button", name="Make alias").click()
+    expect(page.get_by_role("row", name="live")).to_be_visible()
+    page.get_by_role("button", name="Switch live").click()
+    # Someone else was quicker.
+    assert client.put("/v1/aliases/live", json={"embedding": sets[1]}).status_code == 200
+    page.get_by_label("Embedding set").select_option(sets[0])
+    page.get_by_role("button", name="Switch", exact=True).click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
+    assert client.get("/v1/aliases/live").json()["embedding"] == sets[1]
+    page.keyboard.press("Escape")
+    # What the other did is seen by now.
+    expect(page.get_by_role("row", name="live").get_by_role("cell", name="2", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Delete live").click()
+    page.get_by_role("button", name="Delete alias").click()
+    expect(page.get_by_text("No aliases yet")).to_be_visible()
