@@ -128,9 +128,9 @@ WRITE = Depends(_Needs("write"))
 ADMIN = Depends(_Needs("admin"))
 
 
-def check_exposure(settings: ServiceSettings, store: Store) -> None:
-    """``UsageError`` when a server without keys would listen beyond this machine."""
-    if open_without_keys(settings) or store.list_keys(live=True):
+def check_exposure(settings: ServiceSettings, store: Store | None) -> None:
+    """``UsageError`` when a server without keys would listen beyond this machine; None: there is no store yet."""
+    if open_without_keys(settings) or (store is not None and store.list_keys(live=True)):
         return
     raise UsageError(
         "without an API key everyone who reaches this address could use the server",
