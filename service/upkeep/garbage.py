@@ -58,23 +58,21 @@ class _Known:
 
 def collect(store: Store, settings: ServiceSettings, *, dry_run: bool) -> list[Garbage]:
     """Remove what nothing needs, or with ``dry_run`` tell what that is."""
+    run = secrets.token_hex(8)
     # Listed before the rows are read: what is made from now on is not looked at.
     folders = {folder: sorted(folder.iterdir()) for folder in (settings.graphs, settings.embeddings, settings.jobs)}
-    if dry_run:
-        with store.reading() as connection:
-            found = list(_found(folders, settings, _known(connection)))
-        return [Garbage(path, why, _size(path)) for path, why, _ in found]
     moved: list[tuple[Path, Path, str]] = []
     with store.writing() as connection:
         found = list(_found(folders, settings, _known(connection)))
-        trash = {folder: folder / TRASH / secrets.token_hex(8) for folder in folders}
-        for place in trash.values():
-            place.mkdir(parents=True)
-        for path, why, move in found:
+        for path, why, move in [] if dry_run else found:
             folder = next(folder for folder in folders if path.is_relative_to(folder))
-            aside = trash[folder] / str(len(moved))
+            trash = folder / TRASH / run
+            trash.mkdir(parents=True, exist_ok=True)
+            aside = trash / str(len(moved))
             if move(aside):
                 moved.append((path, aside, why))
+    if dry_run:
+        return [Garbage(path, why, _size(path)) for path, why, _ in found]
     removed = [Garbage(path, why, _size(aside)) for path, aside, why in moved]
     for folder in folders:
         shutil.rmtree(folder / TRASH, ignore_errors=True)
