@@ -23,6 +23,7 @@ from typing import Any
 
 import click
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -117,13 +118,18 @@ class Desk:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=280,
+            timeout=1100,
             check=False,
         )
 
     def close(self) -> None:
+        """End the server, and what is left of its jobs, which outlive it."""
         with suppress(FileNotFoundError, ProcessLookupError):
             os.kill(int((self.folder.parent / "server" / "pid").read_text()), signal.SIGTERM)
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if Path(process.environ().get("RGRL_HOME", "/")).is_relative_to(self.folder):
+                    process.kill()
 
 
 def write_inputs(folder: Path) -> None:
@@ -232,6 +238,7 @@ def test_every_command_does_what_the_page_says(shared: Desk, page: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", WITH_BLOCKS)
 def test_every_command_with_those_that_take_long(tmp_path: Path, page: str) -> None:
     desk = Desk.of(tmp_path)
