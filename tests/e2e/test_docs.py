@@ -49,6 +49,7 @@ NOT_RUN = {
 }
 SMALL: dict[str, Any] = {
     "train": {"encoder": {"layers": [16, 8], "predictor_hidden": 16}, "run": {"max_steps": 10}},
+    "evaluate": {"splits": 2, "steps": 10, "baselines": False},
     "index": {"projection": {"method": "pca"}},
 }
 # `rgrl serve` comes back once the server answers; one with other arguments takes its place.
