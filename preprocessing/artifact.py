@@ -123,7 +123,12 @@ def _how_made(path: Path, kind: str) -> str:
     command = _MADE_BY[kind]
     if kind == "graph_bundle" and path.is_file():
         command = f"rgrl ingest {'--npz' if path.suffix == '.npz' else '--edges'} {path} OUT"
-    return f"`{command}` makes a {kind.replace('_', ' ')}"
+    return f"`{command}` makes {_a(kind)}"
+
+
+def _a(kind: str) -> str:
+    """The kind in words, with its article."""
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind.replace('_', ' ')}"
 
 
 def finished(path: Path, kind: str, identity: str) -> dict[str, Any] | None:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from service.errors import NotAcceptableError
 
-__all__ = ["chosen"]
+__all__ = ["ARROW_STREAM", "chosen", "wants_arrow"]
+
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
 
 def chosen(accept: str, offered: Sequence[str]) -> str:
@@ -24,6 +26,11 @@ def chosen(accept: str, offered: Sequence[str]) -> str:
             remedy="name one of them in Accept",
         )
     return best
+
+
+def wants_arrow(accept: str) -> bool:
+    """Whether to answer with an Arrow stream, and not with JSON; ``NotAcceptableError`` where neither was asked for."""
+    return chosen(accept, ("application/json", ARROW_STREAM)) == ARROW_STREAM
 
 
 def _liking(ranges: dict[str, float], name: str) -> float:

@@ -91,6 +91,9 @@ def create_app(settings: ServiceSettings, *, plan: Planner = plan_job) -> FastAP
 
     ``UsageError`` when the store cannot be opened, or when the address is open to others and there is no API key.
     """
+    if settings.database_url is None and settings.first_key_file is None and not settings.jobs.exists():
+        # A refused start makes no home.
+        check_exposure(settings, None)
     store = Store(settings)
     make_first_key(settings, store)
     check_exposure(settings, store)

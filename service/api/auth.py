@@ -185,9 +185,9 @@ def make_first_key(settings: ServiceSettings, store: Store) -> None:
     log.info("made the first API key, with scope admin", file=str(path))
 
 
-def check_exposure(settings: ServiceSettings, store: Store) -> None:
-    """``UsageError`` when a server without keys would listen beyond this machine."""
-    if open_without_keys(settings) or store.list_keys(live=True):
+def check_exposure(settings: ServiceSettings, store: Store | None) -> None:
+    """``UsageError`` when a server without keys would listen beyond this machine; None: there is no store yet."""
+    if open_without_keys(settings) or (store is not None and store.list_keys(live=True)):
         return
     raise UsageError(
         "without an API key everyone who reaches this address could use the server",

@@ -24,10 +24,11 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from preprocessing.errors import ArtifactError, RgrlError
+from service.api.accept import ARROW_STREAM, wants_arrow
 from service.api.answers import vector_json
 from service.api.auth import KeyRing
 from service.api.middleware import first_header
-from service.api.serving import ARROW_STREAM, Serving, is_quick
+from service.api.serving import Serving, is_quick
 from service.errors import BusyError, failure_response
 from service.search.schemas import LookupIn, NeighborsIn
 
@@ -116,7 +117,7 @@ class DirectAnswers:
         try:
             if isinstance(asked, LookupIn):
                 lookup = partial(self._serving.lookup, held, asked, accept)
-                count, few = len(asked.asked), FEW_IDS_ARROW if ARROW_STREAM in accept else FEW_IDS
+                count, few = len(asked.asked), FEW_IDS_ARROW if wants_arrow(accept) else FEW_IDS
                 # One vector waits for the disk no longer here than by its own path.
                 made = lookup() if count == 1 else await self._made(lookup, lookup if count <= few else None)
                 return made, receive

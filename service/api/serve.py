@@ -33,6 +33,12 @@ def serve(settings: ServiceSettings, *, plan: Planner = plan_job, announce: Call
     """
     configure_logging(settings.log_level)
     check_roots(settings.data_roots)
+    # Before there is a home: a refused start makes none.
+    with listen(settings.host, settings.port) as listening:
+        _serve(settings, plan, listening, announce)
+
+
+def _serve(settings: ServiceSettings, plan: Planner, listening: socket.socket, announce: Callable[[], None]) -> None:
     app = create_app(settings, plan=plan)
     app.state.scheduler.acquire()
     # What is loaded by now stays: no collection looks through it again.
@@ -49,10 +55,9 @@ def serve(settings: ServiceSettings, *, plan: Planner = plan_job, announce: Call
         access_log=False,
         timeout_graceful_shutdown=CLOSE_STREAMS_AFTER_S,
     )
-    with listen(settings.host, settings.port) as listening:
-        announce()
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listening])
+    announce()
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def _connections(wanted: int) -> int:

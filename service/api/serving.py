@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from fastapi.responses import Response, StreamingResponse
 
+from service.api.accept import ARROW_STREAM, wants_arrow
 from service.api.answers import lookup_arrow, lookup_json, neighbors_arrow, neighbors_json
 from service.errors import LimitError
 from service.metrics import Metrics
@@ -23,9 +24,8 @@ from service.search.schemas import LookupIn, NeighborsIn
 from service.search.turns import Turns
 from service.settings import ServiceSettings
 
-__all__ = ["ARROW_STREAM", "Held", "Serving", "check_limit", "is_quick"]
+__all__ = ["Held", "Serving", "check_limit", "is_quick"]
 
-ARROW_STREAM = "application/vnd.apache.arrow.stream"
 ARROW_BATCH = 8192
 QUICK_K = 100
 
@@ -44,7 +44,7 @@ class Serving:
 
     def lookup(self, held: Held, body: LookupIn, accept: str) -> Response:
         """Vectors of many nodes, as JSON or Arrow; ``LimitError``."""
-        asked, arrow = body.asked, ARROW_STREAM in accept
+        asked, arrow = body.asked, wants_arrow(accept)
         limit = self.settings.max_lookup_ids_arrow if arrow else self.settings.max_lookup_ids
         check_limit(len(asked), limit, "ids a lookup", "/ids")
         identity, embeddings = held
@@ -63,7 +63,7 @@ class Serving:
         """Nearest neighbours, as JSON or Arrow; ``LimitError``, and what ``find_neighbors`` raises; without ``wait``
         ``BusyError`` where it is not the search's turn at once, or the graph has to be read first.
         """
-        asked = body.asked
+        asked, arrow = body.asked, wants_arrow(accept)
         check_limit(body.k, self.settings.max_k, "neighbours a query", "/k")
         check_limit(len(asked), self.settings.max_queries, "queries a call", "/queries")
         identity, embeddings = held
@@ -72,7 +72,6 @@ class Serving:
             found = find_neighbors(embeddings, asked, body.k, body.exclude, body.search, body.filter, wait=wait)
             self.metrics.searched((answer.neighbors.strategy for answer in found), time.perf_counter() - began)
             # Serialised within the turn: a quarter of a million neighbours are memory, too.
-            arrow = ARROW_STREAM in accept
             answer = (neighbors_arrow if arrow else neighbors_json)(identity, embeddings, found)
             embeddings.check_unchanged()
             return Response(answer, media_type=ARROW_STREAM if arrow else "application/json")

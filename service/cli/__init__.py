@@ -19,6 +19,7 @@ from service.cli.reproduce import reproduce
 from service.cli.resources import aliases, embeddings, graphs
 from service.cli.server import demo, doctor, serve
 from service.cli.settings import settings
+from service.cli.upkeep import backup, gc, restore
 
 __all__ = ["app", "main"]
 
@@ -50,7 +51,7 @@ def _options(
 
 for command in (
     *(demo, ingest, append, preprocess, train, embed, evaluate, export, index, serve, lookup, neighbors),
-    *(generate, split_edges, induce, reproduce, settings, doctor),
+    *(generate, split_edges, induce, reproduce, settings, doctor, backup, restore, gc),
 ):
     app.command()(command)
 app.add_typer(jobs, name="jobs")

@@ -143,7 +143,7 @@ def _index_facts(path: Path, summary: dict[str, Any]) -> dict[str, Any]:
         "rows": summary["counts"]["nodes"],
         "dim": summary["counts"]["dim"],
         f"recall@{recall['k']}": recall["value"],
-        "seconds": summary["build_seconds"],
+        "index.seconds": summary["build_seconds"],
         "map": projection.get("method", projection.get("error")),
         "map.seconds": projection.get("build_seconds"),
     }

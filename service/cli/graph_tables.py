@@ -49,18 +49,37 @@ def ingest(
     undirected: Undirected = False,
     directed: Directed = False,
     reverse: Reverse = False,
-    node_id: Annotated[str | None, typer.Option(help="Id column of the node table.")] = None,
-    source: Annotated[str | None, typer.Option(help="Source column of the edge table.")] = None,
-    target: Annotated[str | None, typer.Option(help="Target column of the edge table.")] = None,
-    weight: Annotated[str | None, typer.Option(help="Weight column of the edges; default: `weight` or `w`.")] = None,
-    feature: Annotated[list[str] | None, typer.Option(help="A feature column; repeatable; default: all.")] = None,
-    label: Annotated[str | None, typer.Option(help="Label column.")] = None,
+    node_id: Annotated[
+        str | None, typer.Option("--node-id", "--id-column", help="Id column of the node table.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--source", "--source-column", help="Source column of the edge table.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", "--target-column", help="Target column of the edge table.")
+    ] = None,
+    weight: Annotated[
+        str | None,
+        typer.Option("--weight", "--weight-column", help="Weight column of the edges; default: `weight` or `w`."),
+    ] = None,
+    feature: Annotated[
+        list[str] | None,
+        typer.Option("--feature", "--feature-column", help="A feature column; repeatable; default: all."),
+    ] = None,
+    label: Annotated[str | None, typer.Option("--label", "--label-column", help="Label column.")] = None,
     split: Annotated[
         str | None,
-        typer.Option(help="Column of a published split: train, validation (or val), test, or nothing in each row."),
+        typer.Option(
+            "--split",
+            "--split-column",
+            help="Column of a published split: train, validation (or val), test, or nothing in each row.",
+        ),
     ] = None,
     attribute: Annotated[
-        list[str] | None, typer.Option(help="A column kept for filters of neighbour queries; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--attribute", "--attribute-column", help="A column kept for filters of neighbour queries; repeatable."
+        ),
     ] = None,
     feature_dtype: Annotated[Precision, typer.Option(help="How features are kept.")] = Precision.FLOAT32,
     memory: Annotated[str | None, typer.Option(help="Memory to work in, as 4GiB.")] = None,

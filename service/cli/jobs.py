@@ -29,7 +29,7 @@ from service.cli.options import (
     assign,
     connect,
 )
-from service.cli.output import print_facts, print_json, print_record, print_rows
+from service.cli.output import print_deleted, print_facts, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
     from service.client import Client, DryRun, Embedding, Job
@@ -212,6 +212,8 @@ def edit(
 ) -> None:
     """Change a job's name, labels or priority; what is left out stays."""
     changes = {"name": name, "labels": _labels(label) if label else None, "priority": priority}
+    if all(value is None for value in changes.values()):
+        raise UsageError("nothing is to be changed", expected="--name, --label or --priority")
     with connect(server, key) as client:
         changed = client.edit_job(job, **{field: value for field, value in changes.items() if value is not None})
     print_record(changed, as_json=as_json)
@@ -222,8 +224,7 @@ def delete(job: JobId, server: Server = DEFAULT_SERVER, key: Key = None, as_json
     """Forget an ended job, its events, log and checkpoints; what it made stays."""
     with connect(server, key) as client:
         client.delete_job(job)
-    if as_json:
-        print_json({"deleted": job})
+    print_deleted(job, as_json=as_json)
 
 
 @app.command()

@@ -73,8 +73,16 @@ def revoke(
     store = _store(home)
     identity = _identity(store, key)
     store.revoke_key(identity)
+    if not store.list_keys(live=True):
+        print(
+            "no key is left: a server that listens on this machine alone (or with --insecure) now answers whoever "
+            "reaches it, another refuses every request",
+            file=sys.stderr,
+        )
     if as_json:
         print_json({"revoked": identity})
+    else:
+        print(f"revoked {identity}")
 
 
 def _identity(store: Store, ref: str) -> str:

@@ -83,7 +83,7 @@ def neighbors(
         print_json([answer.model_dump(mode="json") for answer in answers])
         return
     for node, answer in zip(ids, answers, strict=True):
-        complete = "" if answer.complete else f", only {answer.returned} there are"
+        complete = "" if answer.complete else f", there are no more than {answer.returned}"
         print(f"{node} ({answer.strategy}{complete})")
         print_rows(
             ("id", "score", "connected"),

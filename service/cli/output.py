@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
 
-__all__ = ["fail", "log_before", "print_facts", "print_json", "print_record", "print_rows"]
+__all__ = ["fail", "log_before", "print_deleted", "print_facts", "print_json", "print_record", "print_rows"]
 
 WIDE = 1000
 NARROW_CELL = 8
@@ -25,6 +25,14 @@ NARROW_CELL = 8
 def print_json(value: object) -> None:
     """One JSON document."""
     print(json.dumps(value, indent=2, default=str))
+
+
+def print_deleted(what: str, *, as_json: bool) -> None:
+    """That something is gone."""
+    if as_json:
+        print_json({"deleted": what})
+    else:
+        print(f"deleted {what}")
 
 
 def fail(error: RgrlError, *, as_json: bool) -> int:

@@ -25,7 +25,7 @@ from service.cli.options import (
     WeightColumn,
     connect,
 )
-from service.cli.output import print_json, print_record, print_rows
+from service.cli.output import print_deleted, print_json, print_record, print_rows
 
 __all__ = ["aliases", "embeddings", "graphs"]
 
@@ -116,8 +116,7 @@ def delete_graph(graph: GraphId, server: Server = DEFAULT_SERVER, key: Key = Non
     """Forget a graph that no job and no embedding set uses, and remove its bundle if the server made it."""
     with connect(server, key) as client:
         client.delete_graph(graph)
-    if as_json:
-        print_json({"deleted": graph})
+    print_deleted(graph, as_json=as_json)
 
 
 @embeddings.command()
@@ -179,8 +178,7 @@ def delete_embedding(ref: Ref, server: Server = DEFAULT_SERVER, key: Key = None,
     """Delete an embedding set that no alias names; its files, too, if the server made it."""
     with connect(server, key) as client:
         client.delete_embedding(ref)
-    if as_json:
-        print_json({"deleted": ref})
+    print_deleted(ref, as_json=as_json)
 
 
 @aliases.command("list")
@@ -229,5 +227,4 @@ def delete_alias(
     """Remove an alias; the set that it points at stays."""
     with connect(server, key) as client:
         client.delete_alias(name, if_version)
-    if as_json:
-        print_json({"deleted": name})
+    print_deleted(name, as_json=as_json)

@@ -16,7 +16,7 @@ from service.cli.output import print_json
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-__all__ = ["settings"]
+__all__ = ["settings", "settings_of"]
 
 MOST_COLUMNS, INDENT = 100, "    "
 _BOUNDS = {"minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", "exclusiveMaximum": "< {}"}
@@ -59,8 +59,7 @@ def settings(stage: Annotated[Stage, typer.Argument(help="Whose settings.")], as
         Stage.EVALUATE: EvaluateSettings,
         Stage.INDEX: IndexSettings,
     }
-    document = models[stage].model_json_schema()
-    rows = list(_rows(document, document.get("$defs", {}), {}, ""))
+    rows = settings_of(models[stage])
     if as_json:
         print_json(rows)
         return
@@ -70,6 +69,12 @@ def settings(stage: Annotated[Stage, typer.Argument(help="Whose settings.")], as
         facts = ", ".join(filter(None, (row["type"], default and f"default {default}", row["bounds"])))
         print(textwrap.fill(f"{row['name']}: {facts}", width, subsequent_indent=INDENT, break_on_hyphens=False))
         print(textwrap.fill(row["description"], width, initial_indent=INDENT, subsequent_indent=INDENT))
+
+
+def settings_of(model: type[BaseModel]) -> list[dict[str, Any]]:
+    """Every setting of a model: dotted name, type, default, bounds and description."""
+    document = model.model_json_schema()
+    return list(_rows(document, document.get("$defs", {}), {}, ""))
 
 
 def _rows(

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from preprocessing.artifact import read_manifest
 from preprocessing.bundle import PPR, Bundle
-from preprocessing.errors import ArtifactError, ResourceError, UsageError
+from preprocessing.errors import ArtifactError, InputError, ResourceError, UsageError
 from preprocessing.previous import Previous
 from preprocessing.settings import PreprocessSettings, PreviousSettings
 from service.errors import ConflictError
 from service.jobs.encoder import check_transfer
+from service.jobs.graph_size import missing_column
 from service.jobs.resources import Capacity
 from service.jobs.schemas import (
     AppendJob,
@@ -27,6 +28,8 @@ from service.store import Embedding, Graph
 from trainer.settings import EmbedSettings, TrainSettings, check_extras, check_fits
 
 __all__ = ["check_feasible"]
+
+TOLD_COLUMNS = 20
 
 
 def check_feasible(
@@ -50,6 +53,7 @@ def check_feasible(
             _check_device(request.embed, have)
         case IngestJob():
             _check_source(graph)
+            _check_columns(graph)
         case PreprocessJob():
             _check_ready(graph)
             _check_shards(request.preprocess, request.resources.cores or have.cores)
@@ -61,6 +65,7 @@ def check_feasible(
             _check_ppr(graph, request.train)
             _check_train(request.train, graph, have)
         case PipelineJob():
+            _check_columns(graph)
             _check_shards(request.preprocess, request.resources.cores or have.cores)
             _check_train(request.train, graph, have)
         case EvaluateJob() | IndexJob():
@@ -70,6 +75,19 @@ def check_feasible(
 def _check_source(graph: Graph) -> None:
     if graph.state == "ready":
         raise ConflictError("the graph has its bundle already", expected="a graph registered by its source")
+
+
+def _check_columns(graph: Graph) -> None:
+    """As far as files on this machine tell; else ingest says so, as its first word."""
+    missing = None if graph.state == "ready" else missing_column(graph.source or {})
+    if missing is not None:
+        option, columns = missing
+        raise InputError(
+            f"the graph's table lacks a column that its source names (source.{option})",
+            expected=f"one of: {', '.join(columns[:TOLD_COLUMNS])}{', …' if len(columns) > TOLD_COLUMNS else ''}",
+            remedy="register the graph again with the right column",
+            pointer="/graph",
+        )
 
 
 def _check_ready(graph: Graph) -> None:

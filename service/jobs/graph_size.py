@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from service.store import Graph
 
-__all__ = ["GraphSize", "graph_size", "table_bytes"]
+__all__ = ["GraphSize", "graph_size", "missing_column", "table_bytes"]
 
 ARCS_A_NODE = 10
 """Taken where no file tells the number of nodes."""
@@ -28,6 +28,8 @@ MOST_PARTS = 1000
 CSV_PIECES = 16
 _IDS = ("id", "node_id")
 _LABELS = ("label", "y")
+_NODE_COLUMNS = ("node_id", "features", "label", "split", "attributes")
+_EDGE_COLUMNS = ("source", "target", "weight")
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,27 @@ def table_bytes(name: str) -> int:
     path = Path(name)
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size * (1 if file.suffix == ".csv" else 3) for file in files)
+
+
+def missing_column(source: dict[str, Any]) -> tuple[str, list[str]] | None:
+    """The first option of a table source that names a column which its table has not, and the columns that it has.
+
+    None where all are there, or nothing can be told here: other kinds of source, URIs, files that are gone.
+    """
+    if source.get("kind") != "tables":
+        return None
+    edges = [source["edges"]] if source.get("edges") else list((source.get("relations") or {}).values())
+    nodes = [source["nodes"]] if source.get("nodes") else []
+    for tables, options in ((nodes, _NODE_COLUMNS), (edges, _EDGE_COLUMNS)):
+        try:
+            found = [list(_table(Path(name)).numbers) for name in tables]
+        except (OSError, EOFError, ValueError, KeyError, IndexError, pa.ArrowException, csv.Error):
+            continue
+        for option, columns in ((option, columns) for option in options for columns in found):
+            named = source.get(option)
+            if any(name not in columns for name in ([named] if isinstance(named, str) else named or [])):
+                return option, columns
+    return None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from service.store.lifecycle import Lifecycle
 from service.store.rows import Alias, ApiKey, Embedding, Graph, Job, JobEvent, JobStatus, Page, Scope, Transition
 
 __all__ = [
+    "RESTORING",
     "Alias",
     "ApiKey",
     "Embedding",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 
+RESTORING = "restoring.json"
+"""In a home that is not whole yet: ``rgrl restore`` removes it last."""
 # What an ordinary write needs: some pages of the database, a job's files.
 _ROOM_BYTES = 64 * 1024
 _TURN_MS = 2_000
@@ -43,6 +46,13 @@ class Store(Graphs, Jobs, Embeddings, ApiKeys, Lifecycle):
         self.graphs_dir = settings.graphs
         self.jobs_dir = settings.jobs
         self.embeddings_dir = settings.embeddings
+        if (settings.home / RESTORING).exists():
+            raise UsageError(
+                "the home is being made of a backup, or half of it was",
+                given=str(settings.home),
+                expected="a home that is whole",
+                remedy="wait for rgrl restore to end, or run it again: it goes on",
+            )
         try:
             for folder in (settings.graphs, settings.jobs, settings.embeddings):
                 folder.mkdir(parents=True, exist_ok=True)

@@ -130,7 +130,7 @@ class Jobs(Database):
         with self.writing() as connection:
             job = find_job(connection, identity)
             if job.ended:
-                raise ConflictError(f"the job has {job.status} already", expected="an unfinished job")
+                raise ConflictError(f"the job has ended already ({job.status})", expected="an unfinished job")
             connection.execute(jobs.update().where(jobs.c.id == identity).values(cancel_requested=True))
             return find_job(connection, identity), not job.cancel_requested
 

@@ -63,7 +63,7 @@ def test_jobs_from_submit_to_cancel(server: Server, remote: Callable[..., tuple[
     assert remote("jobs", "watch", job["id"])[0] == 0
     assert remote("jobs", "logs", job["id"])[0] == 0
     code, _, err = remote("jobs", "cancel", job["id"])
-    assert (code, "succeeded already" in err) == (1, True), err
+    assert (code, "ended already (succeeded)" in err) == (1, True), err
     assert (remote("jobs", "delete", job["id"], "--json")[0], remote("jobs", "show", job["id"])[0]) == (0, 3)
     failing = 'fake=[["one", {"error": {"code": "input_invalid", "message": "no good"}, "exit": 3}]]'
     code, out, _ = remote(

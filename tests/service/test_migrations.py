@@ -71,7 +71,34 @@ ALTER TABLE jobs ADD COLUMN silent_since {time};
 UPDATE jobs SET health = '{{"state": "healthy", "reason": null}}' WHERE id = 'job_1';
 UPDATE alembic_version SET version_num = '0002'
 """
-STORES = {"empty": "", "0001": FIRST, "0002": FIRST + ";" + SECOND}
+THIRD = """
+ALTER TABLE jobs ADD COLUMN priority INTEGER DEFAULT '0' NOT NULL;
+ALTER TABLE jobs ADD COLUMN timeout_s FLOAT;
+ALTER TABLE jobs ADD COLUMN resources JSON;
+ALTER TABLE jobs ADD COLUMN devices JSON;
+ALTER TABLE jobs ADD COLUMN waiting_for JSON;
+ALTER TABLE jobs ADD COLUMN retry_at {time};
+UPDATE alembic_version SET version_num = '0003'
+"""
+ORDERED = """
+ALTER TABLE aliases ALTER COLUMN name TYPE VARCHAR(255) COLLATE "C";
+ALTER TABLE aliases ALTER COLUMN embedding TYPE VARCHAR(64) COLLATE "C";
+ALTER TABLE api_keys ALTER COLUMN id TYPE VARCHAR(64) COLLATE "C";
+ALTER TABLE embeddings ALTER COLUMN id TYPE VARCHAR(64) COLLATE "C";
+ALTER TABLE embeddings ALTER COLUMN graph TYPE VARCHAR(64) COLLATE "C";
+ALTER TABLE embeddings ALTER COLUMN job TYPE VARCHAR(64) COLLATE "C";
+ALTER TABLE graphs ALTER COLUMN id TYPE VARCHAR(64) COLLATE "C";
+ALTER TABLE job_events ALTER COLUMN job TYPE VARCHAR(64) COLLATE "C";
+ALTER TABLE jobs ALTER COLUMN id TYPE VARCHAR(64) COLLATE "C";
+ALTER TABLE jobs ALTER COLUMN graph TYPE VARCHAR(64) COLLATE "C";
+ALTER TABLE jobs ALTER COLUMN embedding TYPE VARCHAR(64) COLLATE "C"
+"""
+STORES = {
+    "empty": "",
+    "0001": FIRST,
+    "0002": FIRST + ";" + SECOND,
+    "0003": FIRST + ";" + SECOND + ";" + THIRD,
+}
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -84,7 +111,10 @@ def written(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], S
         settings = ServiceSettings(home=tmp_path, database_url=url)
         engine = create_engine(read_url(settings.database))
         with engine.begin() as connection:
-            for statement in filter(str.strip, STORES[version].format(**TYPES[request.param]).split(";")):
+            statements = STORES[version].format(**TYPES[request.param])
+            if version == "0003" and server is not None:
+                statements += ";" + ORDERED
+            for statement in filter(str.strip, statements.split(";")):
                 connection.exec_driver_sql(statement)
         engine.dispose()
         return settings
@@ -111,7 +141,7 @@ def test_every_store_is_brought_to_the_tables_as_declared(
     store.close()
 
 
-@pytest.mark.parametrize("version", ["0001", "0002"])
+@pytest.mark.parametrize("version", ["0001", "0002", "0003"])
 def test_rows_of_earlier_versions_are_kept(written: Callable[[str], ServiceSettings], version: str) -> None:
     settings = written(version)
     for _ in range(2):
@@ -140,6 +170,14 @@ def test_an_old_store_works_on(written: Callable[[str], ServiceSettings]) -> Non
     )
     assert store.submit_job(new, max_queued=9)[0].priority == 3
     store.close()
+
+
+def test_the_version_before_this_one_is_among_these_stores() -> None:
+    """Whoever adds a revision keeps what the one before wrote, as text, in ``STORES``."""
+    script = ScriptDirectory(str(MIGRATIONS))
+    head = script.get_current_head()
+    assert head is not None
+    assert script.get_revision(head).down_revision in STORES
 
 
 def test_the_versions_are_one_line() -> None:

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
+from service.api.accept import ARROW_STREAM
 from service.api.auth import WRITE
 from service.api.dependencies import MetricsDep, SettingsDep, StoreDep
-from service.api.serving import ARROW_STREAM, Serving, check_limit
+from service.api.serving import Serving, check_limit
 from service.errors import NotFoundError
 from service.schemas import Items
 from service.search.embedding_set import EmbeddingSets

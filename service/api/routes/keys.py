@@ -5,16 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
+import structlog
 from fastapi import APIRouter, status
 from pydantic import Field
 
-from service.api.auth import ADMIN
-from service.api.dependencies import StoreDep
+from service.api.auth import ADMIN, open_without_keys
+from service.api.dependencies import SettingsDep, StoreDep
 from service.schemas import Answer, Name, Request
 from service.store import Scope
 
 __all__ = ["router"]
 
+log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1/keys", tags=["keys"], dependencies=[ADMIN])
 
 
@@ -61,6 +63,8 @@ def list_keys(store: StoreDep) -> KeysAnswer:
 
 
 @router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
-def revoke_key(id: str, store: StoreDep) -> None:
+def revoke_key(id: str, store: StoreDep, settings: SettingsDep) -> None:
     """End a key for good, at once; one that `rgrl keys revoke` ends is refused within a second."""
     store.revoke_key(id)
+    if not store.list_keys(live=True):
+        log.warning("no API key is left", answers="all requests" if open_without_keys(settings) else "none")

@@ -9,9 +9,9 @@ import pyarrow as pa
 from fastapi import APIRouter, Header, Response
 
 from preprocessing.array_types import Float32Array
+from service.api.accept import ARROW_STREAM, wants_arrow
 from service.api.dependencies import SettingsDep, TurnDep
 from service.api.routes.embeddings import SetsDep
-from service.api.serving import ARROW_STREAM
 from service.arrow_streams import whole_arrow_stream
 from service.errors import LimitError
 from service.search.new_node_schemas import EmbedIn, EmbedOut, NewVector
@@ -42,11 +42,12 @@ def embed_new_nodes(
     """
     _check_limit(len(body.nodes), settings.max_embed_nodes, "new nodes", "max_embed_nodes", "/nodes")
     _check_limit(len(body.edges), settings.max_embed_edges, "edges", "max_embed_edges", "/edges")
+    arrow = wants_arrow(accept)
     identity, embeddings = sets.get(ref)
     with turn():
         vectors = embeddings.new_nodes().embed(body.nodes, body.edges, settings.max_embed_edges)
     names = [str(node.id) for node in body.nodes]
-    if ARROW_STREAM in accept:
+    if arrow:
         return Response(_arrow(identity, names, vectors), media_type=ARROW_STREAM)
     encode = _base64 if body.encoding == "base64" else _numbers
     items = [

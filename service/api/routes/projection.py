@@ -7,9 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Response
 from pydantic_core import to_json
 
-from service.api.accept import chosen
+from service.api.accept import ARROW_STREAM, chosen
 from service.api.routes.embeddings import SetsDep
-from service.api.serving import ARROW_STREAM
 from service.arrow_streams import whole_arrow_stream
 from service.search.projection import Projection, read_projection
 from service.search.projection_schemas import ProjectionOut

@@ -1,0 +1,1 @@
+"""Backup, restoring, and the removal of what nothing needs any more."""

@@ -1,0 +1,216 @@
+"""A home made of a backup. Until it is whole a file in it says so, and no server starts on it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, update
+
+from preprocessing.artifact import hash_file, locked, write_json
+from preprocessing.errors import ArtifactError, UsageError
+from service.settings import ServiceSettings
+from service.store import RESTORING
+from service.store.backends import read_url, sqlite_folder
+from service.store.database import Database
+from service.store.rows import now
+from service.store.snapshot import as_one_file, copy_rows, count_rows
+from service.store.tables import embeddings, graphs, jobs
+from service.upkeep.backup import (
+    BACKUP,
+    KIND,
+    SCHEMA_VERSION,
+    STORE,
+    Progress,
+    checked_place,
+    copied,
+    flush_folder,
+    object_path,
+    writing_to,
+)
+
+__all__ = ["restore"]
+
+OF_THE_DISK = "lost+found"
+"""What a disk of its own has at its root."""
+
+
+def restore(settings: ServiceSettings, source: Path, *, progress: Progress = lambda *_: None) -> dict[str, Any]:
+    """Make ``settings.home`` of the backup at ``source``; every file is compared with its hash. The answer sums it up.
+
+    The rows go into the database of ``settings``, of either kind, and are brought to this version's schema. Jobs that
+    ran begin their present stage anew. A killed restore is gone on with by the same call. ``UsageError`` for a home or
+    a database that holds something, and for a backup of a later version; ``ArtifactError`` for a damaged one.
+    """
+    source = source.expanduser().resolve()
+    written = _read(source)
+    home = settings.home
+    going_on = _claimed(settings, written["content_hash"])
+    with locked(home / RESTORING), writing_to(home):
+        rows = home / f".{STORE}.restoring"
+        for leftover in home.glob(f"{rows.name}*"):
+            leftover.unlink()
+        _put(source, written["files"][STORE], rows)
+        store = Database(f"sqlite:///{rows}")
+        try:
+            with store.writing() as connection:
+                _moved(connection, Path(written["home"]), home)
+                _begun_anew(connection)
+        finally:
+            store.close()
+        places = {checked_place(place): digest for place, digest in written["files"].items() if place != STORE}
+        for done, (place, digest) in enumerate(places.items()):
+            progress(done, len(places))
+            _put(source, digest, home / place)
+        progress(len(places), len(places))
+        for folder in {(home / place).parent for place in places}:
+            flush_folder(folder)
+        _put_rows(rows, settings, going_on)
+        flush_folder(home)
+        (home / RESTORING).unlink()
+        flush_folder(home)
+    return {
+        "home": str(home),
+        "backup": str(source),
+        "of": written["created_at"],
+        **written["counts"],
+        "files": len(written["files"]),
+        "bytes": written["bytes"],
+        "outside": written["outside"],
+    }
+
+
+def _read(source: Path) -> dict[str, Any]:
+    """What the backup says of itself."""
+    expected = f"a folder that rgrl backup made, with its {BACKUP}"
+    try:
+        written = json.loads((source / BACKUP).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ArtifactError("there is no backup here", given=str(source), expected=expected) from None
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"the backup cannot be read ({error})", where=str(source / BACKUP)) from error
+    if not isinstance(written, dict) or written.get("kind") != KIND:
+        raise ArtifactError("this is no backup of rgrl's", where=str(source / BACKUP), expected=expected)
+    if written.get("schema_version") != SCHEMA_VERSION:
+        raise UsageError(
+            "the backup has another schema version",
+            given=f"{written.get('schema_version')}, written by rgrl {written.get('code_version')}",
+            expected=str(SCHEMA_VERSION),
+            remedy="restore it with the version of rgrl that made it, or a later one",
+        )
+    return written
+
+
+def _claimed(settings: ServiceSettings, content_hash: str) -> bool:
+    """Mark the home as being made of this backup; whether an earlier restore had begun to."""
+    home = settings.home
+    mark = home / RESTORING
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if json.loads(mark.read_text(encoding="utf-8"))["content_hash"] == content_hash:
+            return True
+    if home.exists() and (not home.is_dir() or any(one.name != OF_THE_DISK for one in home.iterdir())):
+        raise UsageError(
+            "the home holds something already" + (", of another backup" if mark.exists() else ""),
+            given=str(home),
+            expected="an empty folder, or a path that does not exist",
+            remedy="name another home, or move this one away",
+        )
+    database = read_url(settings.database)
+    if sqlite_folder(database) is None:
+        _check_empty(settings.database)
+    elif Path(str(database.database)).exists():
+        raise UsageError("there is a job store already", given=str(database.database), expected="no such file")
+    home.mkdir(parents=True, exist_ok=True)
+    write_json(mark, {"content_hash": content_hash})
+    return False
+
+
+def _check_empty(url: str) -> None:
+    store = Database(url)
+    try:
+        with store.reading() as connection:
+            if any(count_rows(connection)):
+                raise _not_empty()
+    finally:
+        store.close()
+
+
+def _not_empty() -> UsageError:
+    return UsageError(
+        "the database of RGRL_DATABASE_URL holds rows already",
+        expected="an empty database",
+        remedy="name another, or empty this one",
+    )
+
+
+def _put(source: Path, digest: str, target: Path) -> None:
+    """Copy a file of the backup's to its place, unless it is there; ``ArtifactError`` where it is not what it was."""
+    if target.is_file() and hash_file(target) == digest:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    half = target.with_name(f".{target.name}.restoring.half")
+    try:
+        with object_path(source, digest).open("rb") as kept, half.open("wb") as made:
+            found = copied(kept, made)
+    except FileNotFoundError as error:
+        raise _damaged(source, digest, "is missing") from error
+    if found != digest:
+        half.unlink()
+        raise _damaged(source, digest, "is damaged")
+    half.replace(target)
+
+
+def _damaged(source: Path, digest: str, how: str) -> ArtifactError:
+    return ArtifactError(
+        f"a file of the backup {how}",
+        expected=f"sha256 {digest}",
+        remedy="restore from another backup; where the home is there still, rgrl backup --verify makes this one whole",
+        where=str(object_path(source, digest)),
+    )
+
+
+def _moved(connection: Connection, before: Path, home: Path) -> None:
+    """Paths in the home that the backup is of become paths in this one."""
+    for table, column in ((graphs, graphs.c.bundle), (embeddings, embeddings.c.path)):
+        for identity, path in connection.execute(table.select().with_only_columns(table.c.id, column)).all():
+            if Path(path).is_relative_to(before):
+                there = str(home / Path(path).relative_to(before))
+                connection.execute(update(table).where(table.c.id == identity).values({column: there}))
+
+
+def _begun_anew(connection: Connection) -> None:
+    """No process is left of a job that ran: its next attempt is due."""
+    left = {"pid": None, "progress": None, "silent_since": None, "retry_at": now()}
+    connection.execute(update(jobs).where(jobs.c.status.in_(("running", "cancelling"))).values(left))
+
+
+def _put_rows(rows: Path, settings: ServiceSettings, going_on: bool) -> None:
+    """Into the database of the settings, whole or not at all."""
+    as_one_file(rows)
+    database = read_url(settings.database)
+    if sqlite_folder(database) is not None:
+        target = Path(str(database.database))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.parent != rows.parent:
+            half = target.with_name(f".{target.name}.restoring")
+            with rows.open("rb") as source, half.open("wb") as made:
+                copied(source, made)
+            half.replace(target)
+            rows.unlink()
+        else:
+            rows.replace(target)
+        return
+    source_store, store = Database(f"sqlite:///{rows}"), Database(settings.database)
+    try:
+        with source_store.reading() as source, store.writing() as target_rows:
+            found = count_rows(target_rows)
+            if not any(found):
+                copy_rows(source, target_rows)
+            elif not (going_on and found == count_rows(source)):
+                raise _not_empty()
+    finally:
+        source_store.close()
+        store.close()
+    rows.unlink()

@@ -1,0 +1,466 @@
+"""Backups are whole or not there, whenever they are ended; what is restored is what was backed up."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from home_fixtures import Filled, add_job, add_made_set, fill
+from postgres_server import PostgresServer
+from service_harness import Server, add_graph, running_app, settings_in, submit, wait_end
+from sqlalchemy import text
+
+from preprocessing.artifact import hash_file, verify
+from preprocessing.errors import ArtifactError, ResourceError, UsageError
+from service.api.app import create_app
+from service.settings import ServiceSettings
+from service.store import RESTORING, Store
+from service.upkeep import backup as backups
+from service.upkeep.backup import BACKUP, backup, object_path
+from service.upkeep.restore import restore
+
+Run = Callable[..., tuple[int, str, str]]
+SLOW_DISK = """
+import sys, time
+from pathlib import Path
+import service.upkeep.backup as backups
+copied = backups.copied
+def slowly(*given):
+    time.sleep(0.02)
+    return copied(*given)
+backups.copied = slowly
+from service.settings import ServiceSettings
+print("begins", flush=True)
+backups.backup(ServiceSettings(home=sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> ServiceSettings:
+    return settings_in(tmp_path)
+
+
+@pytest.fixture
+def filled(home: ServiceSettings) -> Filled:
+    return fill(home)
+
+
+def in_another(tmp_path: Path, **changes: Any) -> ServiceSettings:
+    return settings_in(tmp_path, home=tmp_path / "restored", **changes)
+
+
+def check_restored(settings: ServiceSettings, filled: Filled) -> None:
+    """Rows and files are as they were, and where rows say; the server answers from them."""
+    app = create_app(settings)
+    app.state.scheduler.start = lambda: None
+    with TestClient(app, headers={"Authorization": f"Bearer {filled.key}"}) as client:
+        store: Store = app.state.store
+        graph, found = store.graph(filled.graph), store.embedding("live")
+        assert Path(graph.bundle).is_relative_to(settings.home)
+        verify(Path(graph.bundle), "graph_bundle")
+        verify(Path(graph.bundle) / "ppr", "ppr_rows")
+        assert found.id == filled.embedding
+        assert Path(found.path) == settings.embeddings / filled.embedding
+        verify(Path(found.path), "embedding_set")
+        verify(Path(found.path) / "index", "knn_index")
+        assert json.loads((Path(found.path) / "report.json").read_text())["summary"] == {"effective_rank": 3.0}
+        answer = client.post("/v1/embeddings/live/neighbors", json={"queries": [{"id": 10}], "k": 3})
+        assert answer.status_code == 200, answer.text
+        assert client.get(f"/v1/graphs/{filled.graph}/nodes/10").status_code == 200
+        assert client.get(f"/v1/jobs/{filled.ended}/logs").json()["lines"] == [f"log of {filled.ended}"]
+        assert client.get("/v1/info", headers={"Authorization": "Bearer rgrl_wrong"}).status_code == 401
+
+
+def test_a_home_is_restored_elsewhere(tmp_path: Path, home: ServiceSettings, filled: Filled) -> None:
+    made = backup(home, tmp_path / "backup")
+    assert (made["graphs"], made["embeddings"], made["jobs"], made["outside"]) == (1, 1, 2, [])
+    shutil.rmtree(home.home)
+    told = restore(in_another(tmp_path), tmp_path / "backup")
+    assert (told["embeddings"], told["files"]) == (1, made["files"])
+    check_restored(in_another(tmp_path), filled)
+
+
+def test_a_job_that_ran_begins_its_stage_anew(tmp_path: Path, home: ServiceSettings, filled: Filled) -> None:
+    backup(home, tmp_path / "backup")
+    settings = in_another(tmp_path)
+    restore(settings, tmp_path / "backup")
+    # Of the events, as many as the rows had taken: a stage whose result they do not know is not done.
+    assert (settings.jobs / filled.running / "events.jsonl").read_text() == "{}\n"
+    assert not (settings.jobs / filled.ended / "events.jsonl").exists()
+    with running_app(settings) as client:
+        client.headers["Authorization"] = f"Bearer {filled.key}"
+        assert wait_end(client, filled.running)["status"] == "succeeded"
+        assert client.get(f"/v1/jobs/{filled.running}").json()["attempt"] == 2
+
+
+def test_only_what_is_new_is_copied_and_what_is_gone_goes(
+    tmp_path: Path, home: ServiceSettings, filled: Filled
+) -> None:
+    first = backup(home, tmp_path / "backup")
+    vectors = home.embeddings / filled.embedding / "vectors.npy"
+    kept = object_path(tmp_path / "backup", hash_file(vectors))
+    before = kept.stat()
+    # A link would change the time by which a running server knows its files.
+    assert vectors.stat().st_nlink == before.st_nlink == 1
+    store = Store(home)
+    job = add_job(store, home, filled.graph, "succeeded")
+    other = add_made_set(store, home, filled.graph, job)
+    second = backup(home, tmp_path / "backup")
+    assert kept.stat() == before
+    assert second["embeddings"] == 2
+    assert second["copied_bytes"] < first["copied_bytes"]
+    gone = object_path(tmp_path / "backup", hash_file(home.embeddings / other / "vectors.npy"))
+    assert gone.exists()
+    store.delete_embedding(other)
+    store.close()
+    third = backup(home, tmp_path / "backup")
+    assert (third["embeddings"], gone.exists()) == (1, False)
+    assert third["freed_bytes"] > 0
+
+
+def test_what_lies_outside_of_the_home_is_told(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, rgrl: Run
+) -> None:
+    store = Store(home)
+    moved = tmp_path / "data" / "set"
+    shutil.move(home.embeddings / filled.embedding, moved)
+    with store.writing() as connection:
+        connection.execute(text("UPDATE embeddings SET path = :path"), {"path": str(moved)})
+    store.close()
+    code, out, err = rgrl("backup", tmp_path / "backup", "--home", home.home)
+    assert (code, str(moved) in err) == (0, True)
+    assert "embeddings" in out
+    code, out, _ = rgrl("restore", tmp_path / "backup", "--home", tmp_path / "restored", "--json")
+    assert json.loads(out)["outside"] == [str(moved)]
+    restored = Store(in_another(tmp_path))
+    assert restored.embedding("live").path == str(moved)
+    restored.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("into", ["sqlite", "postgresql"])
+def test_either_database_is_restored_into_either(
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str, into: str
+) -> None:
+    def url(of: str) -> str | None:
+        server: PostgresServer | None = request.getfixturevalue("postgres") if of == "postgresql" else None
+        return None if server is None else server.new_database()
+
+    home = settings_in(tmp_path, database_url=url(kind))
+    filled = fill(home)
+    backup(home, tmp_path / "backup")
+    settings = in_another(tmp_path, database_url=url(into))
+    restore(settings, tmp_path / "backup")
+    check_restored(settings, filled)
+    store = Store(settings)
+    # Numbers go on after those there are.
+    assert store.submit_job(_again(store, filled), max_queued=9)[1]
+    store.close()
+    with pytest.raises(UsageError, match="holds"):
+        restore(settings, tmp_path / "backup")
+    if into == "postgresql":
+        with pytest.raises(UsageError, match="RGRL_DATABASE_URL holds rows already"):
+            restore(settings_in(tmp_path, home=tmp_path / "third", database_url=settings.database), tmp_path / "backup")
+
+
+def _again(store: Store, filled: Filled) -> Any:
+    from service.store import NewJob
+
+    return NewJob(kind="train", name=None, labels={}, graph=filled.graph, embedding=None, alias=None, spec={})
+
+
+def test_a_restore_killed_at_its_very_end_is_gone_on_with(
+    tmp_path: Path, postgres: PostgresServer, home: ServiceSettings, filled: Filled
+) -> None:
+    backup(home, tmp_path / "backup")
+    settings = in_another(tmp_path, database_url=postgres.new_database())
+    mark = settings.home / RESTORING
+    restore(settings, tmp_path / "backup")
+    mark.write_text(
+        json.dumps({"content_hash": json.loads((tmp_path / "backup" / BACKUP).read_text())["content_hash"]})
+    )
+    restore(settings, tmp_path / "backup")
+    assert not mark.exists()
+    check_restored(settings, filled)
+
+
+def old_schema(path: Path) -> None:
+    """The store as the revision before this one had it."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "ALTER TABLE embeddings DROP COLUMN name; ALTER TABLE jobs DROP COLUMN encoder;"
+            "ALTER TABLE jobs DROP COLUMN new_graph; UPDATE alembic_version SET version_num = '0003';"
+        )
+
+
+def test_an_older_home_is_backed_up_as_it_is_and_migrated_when_restored(
+    tmp_path: Path, home: ServiceSettings, filled: Filled
+) -> None:
+    old_schema(home.home / "rgrl.sqlite")
+    backup(home, tmp_path / "backup")
+    with closing(sqlite3.connect(home.home / "rgrl.sqlite")) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("0003",)]
+    restore(in_another(tmp_path), tmp_path / "backup")
+    check_restored(in_another(tmp_path), filled)
+
+
+def test_a_store_of_a_later_version_is_refused_before_anything_is_copied(
+    tmp_path: Path, home: ServiceSettings, filled: Filled
+) -> None:
+    with closing(sqlite3.connect(home.home / "rgrl.sqlite")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    backup(home, tmp_path / "backup")
+    with pytest.raises(UsageError, match="start the version that wrote it"):
+        restore(in_another(tmp_path), tmp_path / "backup")
+    assert not (tmp_path / "restored" / "graphs").exists()
+
+
+def test_a_backup_of_a_later_version_is_refused(tmp_path: Path, home: ServiceSettings, filled: Filled) -> None:
+    backup(home, tmp_path / "backup")
+    _change(tmp_path / "backup", schema_version=2)
+    with pytest.raises(UsageError, match=r"another schema version\n  given: 2, written by"):
+        restore(in_another(tmp_path), tmp_path / "backup")
+    assert not (tmp_path / "restored").exists()
+
+
+def _change(folder: Path, **changes: Any) -> None:
+    written = json.loads((folder / BACKUP).read_text()) | changes
+    (folder / BACKUP).write_text(json.dumps(written))
+
+
+@pytest.mark.parametrize("place", ["/etc/passwd", "graphs/../../x", "x", "graphs", "jobs/a/../../../b"])
+def test_a_backup_that_names_other_places_is_refused(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, place: str
+) -> None:
+    backup(home, tmp_path / "backup")
+    files = json.loads((tmp_path / "backup" / BACKUP).read_text())["files"]
+    _change(tmp_path / "backup", files=files | {place: files["rgrl.sqlite"]})
+    with pytest.raises(ArtifactError, match="outside of a home"):
+        restore(in_another(tmp_path), tmp_path / "backup")
+
+
+def test_a_damaged_backup_makes_no_home_and_is_made_whole(
+    tmp_path: Path, home: ServiceSettings, filled: Filled
+) -> None:
+    backup(home, tmp_path / "backup")
+    kept = object_path(tmp_path / "backup", hash_file(home.embeddings / filled.embedding / "vectors.npy"))
+    kept.write_bytes(b"x" + kept.read_bytes()[1:])
+    with pytest.raises(ArtifactError, match="a file of the backup is damaged"):
+        restore(in_another(tmp_path), tmp_path / "backup")
+    with pytest.raises(UsageError, match="half of it was"):
+        Store(in_another(tmp_path))
+    with pytest.raises(UsageError, match="half of it was"):
+        backup(in_another(tmp_path), tmp_path / "other")
+    backup(home, tmp_path / "backup")
+    with pytest.raises(ArtifactError, match="is damaged"):
+        restore(in_another(tmp_path), tmp_path / "backup")
+    backup(home, tmp_path / "backup", verify=True)
+    restore(in_another(tmp_path), tmp_path / "backup")
+    check_restored(in_another(tmp_path), filled)
+    kept.unlink()
+    with pytest.raises(ArtifactError, match="is missing"):
+        restore(settings_in(tmp_path, home=tmp_path / "third"), tmp_path / "backup")
+
+
+def test_a_damaged_file_of_the_home_leaves_the_backup_before(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backups, "WAIT_S", 0)
+    backup(home, tmp_path / "backup")
+    store = Store(home)
+    other = add_made_set(store, home, filled.graph, add_job(store, home, filled.graph, "succeeded"))
+    store.close()
+    before = (tmp_path / "backup" / BACKUP).read_text()
+    vectors = home.embeddings / other / "vectors.npy"
+    whole = vectors.read_bytes()
+    for damage in (lambda: vectors.write_bytes(b"y" + whole[1:]), vectors.unlink):
+        damage()
+        with pytest.raises(ArtifactError, match="cannot be backed up") as told:
+            backup(home, tmp_path / "backup")
+        assert str(vectors) in told.value.text()
+    assert (tmp_path / "backup" / BACKUP).read_text() == before
+    restore(in_another(tmp_path), tmp_path / "backup")
+    check_restored(in_another(tmp_path), filled)
+
+
+def test_places_that_cannot_be_meant(tmp_path: Path, home: ServiceSettings, filled: Filled) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter").touch()
+    (tmp_path / "file").touch()
+    for dest, why in ((home.home / "b", "in the home itself"), ("other", "something else"), ("file", "this is a file")):
+        with pytest.raises(UsageError, match=why):
+            backup(home, tmp_path / dest)
+    with pytest.raises(UsageError, match="no home here"):
+        backup(settings_in(tmp_path, home=tmp_path / "other"), tmp_path / "backup")
+    with pytest.raises(ArtifactError, match="no backup here"):
+        restore(in_another(tmp_path), tmp_path / "other")
+    backup(home, tmp_path / "backup")
+    with pytest.raises(UsageError, match="holds something already"):
+        restore(settings_in(tmp_path, home=tmp_path / "other"), tmp_path / "backup")
+    with pytest.raises(UsageError, match="holds something already"):
+        restore(home, tmp_path / "backup")
+    (tmp_path / "restored" / "lost+found").mkdir(parents=True)
+    restore(in_another(tmp_path), tmp_path / "backup")
+
+
+def test_a_kill_leaves_the_backup_before_or_the_new_one(tmp_path: Path, home: ServiceSettings, filled: Filled) -> None:
+    dest = tmp_path / "backup"
+    backup(home, dest)
+    store = Store(home)
+    chance, ended, sets = random.Random(7), [], 1
+    for turn in range(4):
+        # Every turn has something to copy, and something to remove: 20 files and more, 20 ms each.
+        other = add_made_set(store, home, filled.graph, add_job(store, home, filled.graph, "succeeded"))
+        process = subprocess.Popen(
+            [sys.executable, "-c", SLOW_DISK, home.home, dest], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begins\n"
+        time.sleep(chance.uniform(0, 0.5))
+        process.send_signal(signal.SIGKILL)
+        ended.append(process.wait())
+        process.stdout.close()
+        settings = settings_in(tmp_path, home=tmp_path / f"restored{turn}")
+        restore(settings, dest)
+        check_restored(settings, filled)
+        again = Store(settings)
+        found = again.list_embeddings().items
+        again.close()
+        for one in found:
+            verify(Path(one.path), "embedding_set")
+        assert len(found) in {sets, sets + 1}
+        sets = len(found)
+        if turn % 2:
+            store.delete_embedding(other)
+            backup(home, dest)
+            sets = len(store.list_embeddings().items)
+    store.close()
+    assert -signal.SIGKILL in ended
+    backup(home, dest)
+    named = set(json.loads((dest / BACKUP).read_text())["files"].values())
+    assert {file.name for file in (dest / "files").glob("*/*")} == named
+    assert sorted(path.name for path in dest.iterdir()) == [BACKUP, "files"]
+
+
+def test_a_killed_restore_is_gone_on_with(tmp_path: Path, home: ServiceSettings, filled: Filled) -> None:
+    backup(home, tmp_path / "backup")
+    settings = in_another(tmp_path)
+    slow = SLOW_DISK.replace(
+        "backups.backup(", "from service.upkeep import restore as r; r.copied = slowly; r.restore("
+    )
+    chance = random.Random(3)
+    for _ in range(2):
+        command = [sys.executable, "-c", slow, settings.home, tmp_path / "backup"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(chance.uniform(0.15, 0.3))
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        process.stdout.close()
+        with pytest.raises(UsageError, match="half of it was"):
+            Store(settings)
+    restore(settings, tmp_path / "backup")
+    check_restored(settings, filled)
+    assert not list(settings.home.rglob("*.half"))
+
+
+def test_beside_a_running_server_whose_jobs_write_and_delete(tmp_path: Path) -> None:
+    """Sets are made and deleted all the while: every backup holds exactly the files of its own rows."""
+    settings = settings_in(tmp_path, max_running=2, max_cores=4)
+    with Server(settings) as server:
+        graph = add_graph(server.client, tmp_path)
+        wait_end(server.client, submit(server.client, graph, ("ingest", {"make": "bundle"})))
+        stop = threading.Event()
+
+        def work() -> None:
+            made: list[str] = []
+            while not stop.is_set():
+                job = submit(server.client, graph, ("train", {"make": "embeddings"}))
+                made.append(str(wait_end(server.client, job)["embedding"]))
+                if len(made) > 2:
+                    assert server.client.delete(f"/v1/embeddings/{made.pop(0)}").status_code == 204
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            for turn in range(4):
+                backup(settings, tmp_path / "backup")
+                restored = settings_in(tmp_path, home=tmp_path / f"restored{turn}")
+                restore(restored, tmp_path / "backup")
+                store = Store(restored)
+                found = store.list_embeddings(limit=200).items
+                for one in found:
+                    verify(Path(one.path), "embedding_set")
+                assert {path.name for path in restored.embeddings.iterdir()} == {one.id for one in found}
+                verify(Path(store.graph(graph).bundle), "graph_bundle")
+                store.close()
+                time.sleep(0.2)
+        finally:
+            stop.set()
+            worker.join()
+        assert server.client.get("/readyz").status_code == 200
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("no file system may be mounted here")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_full_disk_leaves_the_backup_before(tmp_path: Path, small_disk: Path, home: ServiceSettings) -> None:
+    filled = fill(home)
+    backup(home, small_disk / "backup")
+    store = Store(home)
+    add_made_set(store, home, filled.graph, add_job(store, home, filled.graph, "succeeded"))
+    store.close()
+    with suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(bytes(4096))
+    for _ in range(2):
+        with pytest.raises(ResourceError, match="the disk is full"):
+            backup(home, small_disk / "backup")
+    restore(in_another(tmp_path), small_disk / "backup")
+    check_restored(in_another(tmp_path), filled)
+
+
+def test_what_the_system_refuses_is_told_in_words(tmp_path: Path, home: ServiceSettings, filled: Filled) -> None:
+    backup(home, tmp_path / "backup")
+    code = (
+        "import resource, signal, sys; from pathlib import Path; from service.cli import main;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, {resource.RLIM_INFINITY})); main()"
+    )
+    # No file may be as large as the rows are.
+    for command in (
+        ["backup", tmp_path / "backup", "--home", home.home],
+        ["restore", tmp_path / "backup", "--home", tmp_path / "restored"],
+    ):
+        arguments = [sys.executable, "-c", code, *map(str, command)]
+        done = subprocess.run(arguments, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+        assert done.returncode == 1, done.stderr
+        assert done.stderr.startswith("error: "), done.stderr
+    restore(in_another(tmp_path), tmp_path / "backup")
+    check_restored(in_another(tmp_path), filled)
