@@ -57,6 +57,13 @@ def _root(spec: dict[str, Any]) -> Path:
     _mount("-t", "tmpfs", "-o", f"size={spec['shm_size']},mode=1777,noexec,nosuid,nodev", "shm", str(root / "dev/shm"))
     for folder, options in tmpfs:
         _mount("-t", "tmpfs", "-o", "noexec,nosuid,nodev," + (options or "mode=1777"), "tmpfs", folder)
+    for path in map(Path, spec["visible"]):
+        here = root / path.relative_to("/")
+        if not here.exists():
+            # They may be where the container has a tmpfs, too.
+            here.mkdir(parents=True)
+            _mount("--bind", str(path), str(here))
+            _mount("-o", "remount,ro,bind", str(here))
     for source, folder, read_only in volumes:
         _mount("--bind", source, folder)
         if read_only:

@@ -25,6 +25,20 @@ def test_the_schema_of_compose_takes_it() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_pages_name_services_and_profiles_that_there_are() -> None:
+    pages = [COMPOSE, COMPOSE.parent / "README.md", *(COMPOSE.parent / "docs").rglob("*.md")]
+    lines = [line for page in pages for line in re.findall(r"docker compose( [^`\n#)]*)", page.read_text("utf-8"))]
+    named = [re.match(r"(?P<profiles>(?: --profile \w+)*) (?P<verb>\w+)(?P<rest>.*)", line) for line in lines]
+    done = [found for found in named if found is not None]
+    assert {found["verb"] for found in done} >= {"up", "exec"}
+    profiles = {name for service in SERVICES.values() for name in service.raw.get("profiles", [])}
+    assert {word for found in done for word in re.findall(r"--profile (\w+)", found["profiles"])} == profiles
+    for found in done:
+        words = [word for word in found["rest"].split() if not word.startswith("-")]
+        for word in words[:1] if found["verb"] == "exec" else words:
+            assert word in SERVICES, found[0]
+
+
 @pytest.mark.parametrize("service", OURS.values(), ids=lambda service: service.name)
 def test_every_variable_is_known_to_who_gets_it(service: Service) -> None:
     for name in service.environment:

