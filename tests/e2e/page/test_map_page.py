@@ -289,6 +289,24 @@ def test_a_class_that_is_not_ticked_is_neither_drawn_nor_found(world: World, loo
     assert (shown.colors(rows + others) != ground).any(axis=1).all()
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_class_of_the_legend_is_in_sight(world: World, look: Look, width: int) -> None:
+    shown = open_map(world, look, width=width)
+    page = shown.page
+    # Nothing is cut off, however many classes there are: of many more, too.
+    page.evaluate("""() => { const legend = document.querySelector(".legend");
+        const first = legend.querySelector(".legend-class");
+        for (let more = 0; more < 24; more += 1) first.after(first.cloneNode(true)); }""")
+    cut = """(legend) => { const frame = legend.getBoundingClientRect();
+        return [...legend.querySelectorAll("label, button")].filter((part) => {
+            const box = part.getBoundingClientRect();
+            return box.top < frame.top || box.bottom > frame.bottom || box.right > frame.right || box.height < 22;
+        }).map((part) => part.textContent); }"""
+    assert page.locator(".legend").locator("label, button").count() == CLASSES + 1 + 2 + 24
+    assert page.locator(".legend").evaluate(cut) == []
+    assert not overflows(page)
+
+
 def test_a_node_is_found_by_its_id_or_said_not_to_be(world: World, look: Look) -> None:
     shown = open_map(world, look)
     page = shown.page
