@@ -123,7 +123,10 @@ class Embedding(_Answer):
     id: str
     name: str | None = None
     graph: str
+    graph_name: str | None = None
     job: str | None
+    job_name: str | None = None
+    job_status: str | None = None
     state: str
     path: str
     counts: dict[str, int]

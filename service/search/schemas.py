@@ -15,6 +15,7 @@ from service.search.arrow_bodies import read_body
 from service.search.filter_schemas import Filter
 from service.search.neighbors import Strategy
 from service.search.queries import Exclude, NeighborQuery, NodeId, NodeIds, Search
+from service.store import JobStatus
 
 __all__ = [
     "EmbeddingIn",
@@ -48,13 +49,17 @@ class EmbeddingOut(Answer):
     """An embedding set; ``report`` is what evaluate found, ``index`` the kind of index and its measured recall,
     with the ``projection`` that was made (its method and how many points; null where none was wanted).
 
-    ``job`` is null for a set that was made on the command line and registered.
+    ``job`` is null for a set that was made on the command line and registered. While ``job_status`` is not a final
+    one, more is still being added to the set, such as its index; it is null once the job is deleted.
     """
 
     id: str
     name: str | None
     graph: str
+    graph_name: str | None
     job: str | None
+    job_name: str | None
+    job_status: JobStatus | None
     state: str
     path: str
     counts: dict[str, int]

@@ -16,9 +16,23 @@ from service.store.database import Database
 from service.store.graphs import find_graph
 from service.store.pages import page
 from service.store.rows import ACTIVE, Alias, Embedding, Page, now
-from service.store.tables import aliases, embeddings, jobs
+from service.store.tables import aliases, embeddings, graphs, jobs
 
 __all__ = ["Embeddings", "find_embedding", "point_alias"]
+
+# Live sets with what their job and graph are called, as long as these are there.
+_LIVE = (
+    select(
+        embeddings,
+        jobs.c.name.label("job_name"),
+        jobs.c.status.label("job_status"),
+        graphs.c.name.label("graph_name"),
+    )
+    .select_from(
+        embeddings.outerjoin(jobs, jobs.c.id == embeddings.c.job).outerjoin(graphs, graphs.c.id == embeddings.c.graph)
+    )
+    .where(embeddings.c.state == "ready")
+)
 
 
 class Embeddings(Database):
@@ -35,7 +49,7 @@ class Embeddings(Database):
         self, *, limit: int = 50, cursor: str | None = None, graph: str | None = None, job: str | None = None
     ) -> Page[Embedding]:
         """Newest first, of one graph or job if named."""
-        query = select(embeddings).where(embeddings.c.state == "ready")
+        query = _LIVE
         if graph is not None:
             query = query.where(embeddings.c.graph == graph)
         if job is not None:
@@ -149,9 +163,7 @@ class Embeddings(Database):
 def find_embedding(connection: Connection, ref: str) -> Embedding:
     """The live embedding set of that id or alias, inside a transaction; ``NotFoundError``."""
     target = select(aliases.c.embedding).where(aliases.c.name == ref).scalar_subquery()
-    row = connection.execute(
-        select(embeddings).where(or_(embeddings.c.id == ref, embeddings.c.id == target), embeddings.c.state == "ready")
-    ).first()
+    row = connection.execute(_LIVE.where(or_(embeddings.c.id == ref, embeddings.c.id == target))).first()
     if row is None:
         raise NotFoundError(
             "there is no such embedding set or alias",

@@ -139,7 +139,8 @@ class JobEvent:
 class Embedding:
     """An embedding set at ``path``; ``counts`` is ``{nodes, dim}``, ``report`` and ``index`` are summaries.
 
-    ``job`` made it; None where it was made on the command line and registered.
+    ``job`` made it; None where it was made on the command line and registered. ``job_name``, ``job_status`` and
+    ``graph_name`` are of the moment; None where the job or the graph is gone, or has no name.
     """
 
     id: str
@@ -152,6 +153,9 @@ class Embedding:
     report: dict[str, Any] | None
     index: dict[str, Any] | None
     created_at: datetime
+    job_name: str | None = None
+    job_status: JobStatus | None = None
+    graph_name: str | None = None
     aliases: tuple[str, ...] = ()
 
 

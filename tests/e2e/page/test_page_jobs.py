@@ -206,3 +206,24 @@ def test_an_alias_is_made_switched_and_not_overwritten(filled: Filled, look: Loo
     page.get_by_role("button", name="Delete live").click()
     page.get_by_role("button", name="Delete alias").click()
     expect(page.get_by_text("No aliases yet")).to_be_visible()
+
+
+def test_a_set_that_its_job_still_works_on_is_not_offered_to_an_alias(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    gate = filled.folder / "indexing"
+    stages = ("train", {"make": "embeddings"}), ("index", {"gate": str(gate)})
+    job = submit(client, filled.graph, *stages, name="unfinished")
+    unfinished = wait_for(lambda: job_of(client, job)["embedding"], "for the set")
+    answer = client.get(f"/v1/embeddings/{unfinished}").json()
+    assert (answer["job_name"], answer["job_status"], answer["graph_name"]) == ("unfinished", "running", MARKUP)
+    page = look(filled.server, "#/aliases")
+    page.get_by_role("button", name="New alias").click()
+    field = page.get_by_label("Embedding set")
+    done = job_of(client, filled.done)["embedding"]
+    expect(field.locator("option", has_text=done[-6:])).to_have_count(1)
+    expect(field.locator("option", has_text=unfinished[-6:])).to_have_count(0)
+    page.keyboard.press("Escape")
+    gate.touch()
+    wait_end(client, job)
+    page.get_by_role("button", name="New alias").click()
+    expect(field.locator("option", has_text=unfinished[-6:])).to_have_count(1)

@@ -12,6 +12,7 @@ import { type Column, ListTable } from "../components/table";
 import { tell } from "../components/toasts";
 import { View } from "../components/view";
 import { ago, shortId } from "../format";
+import { isActive } from "../jobs/status";
 import { link } from "../router";
 
 function address(name: string): string {
@@ -103,10 +104,16 @@ export function Aliases() {
   );
 }
 
+/** A set that its job still works on may have no index yet, and no report. */
+function isWhole({ state, job_status: status }: Embedding): boolean {
+  return state === "ready" && !(status && isActive({ status }));
+}
+
 function Point({ alias, onClose }: { alias: Alias | null; onClose: () => void }) {
   const [name, setName] = useState(alias?.name ?? "");
   const [embedding, setEmbedding] = useState(alias?.embedding ?? "");
   const { data: sets } = useQuery<Items<Embedding>>("/v1/embeddings?limit=200");
+  const offered = sets?.items.filter((set) => isWhole(set) || set.id === alias?.embedding);
   const { busy, problem, act } = useAction(async () => {
     const headers = alias ? version(alias) : {};
     await change(name, { method: "PUT", body: { embedding }, headers });
@@ -141,7 +148,7 @@ function Point({ alias, onClose }: { alias: Alias | null; onClose: () => void })
           {(control) => (
             <select {...control} required value={embedding} onChange={(event) => setEmbedding(event.currentTarget.value)}>
               <option value="">Choose a set</option>
-              {sets?.items.map((set) => (
+              {offered?.map((set) => (
                 <option key={set.id} value={set.id}>
                   {[set.name, ...set.aliases, set.id].filter(Boolean).join(" · ")}
                 </option>

@@ -5,7 +5,7 @@ import { duration, number } from "../format";
 
 export const STATUSES: Job["status"][] = ["queued", "running", "cancelling", "succeeded", "failed", "cancelled"];
 
-export function isActive(job: Job): boolean {
+export function isActive(job: Pick<Job, "status">): boolean {
   return job.status === "queued" || job.status === "running" || job.status === "cancelling";
 }
 
