@@ -1,5 +1,7 @@
 // Figures, times and sizes as people read them.
 
+import type { Embedding } from "./api/types";
+
 export function number(value: number): string {
   return value.toLocaleString("en", { maximumFractionDigits: 2 });
 }
@@ -53,6 +55,16 @@ export function moment(text: string): string {
 export function shortId(id: string): string {
   const [kind, rest = ""] = id.split("_");
   return rest.length > 8 ? `${kind}_…${rest.slice(-6)}` : id;
+}
+
+/** What an embedding set is called: by its own name, its job's, or its graph's. */
+export function setName(set: Pick<Embedding, "name" | "job_name" | "graph_name">): string | null {
+  return set.name ?? set.job_name ?? set.graph_name;
+}
+
+/** An embedding set where one is chosen from many. */
+export function setLabel(set: Embedding): string {
+  return [setName(set), ...set.aliases, shortId(set.id)].filter(Boolean).join(" · ");
 }
 
 export function plural(count: number, one: string, many = `${one}s`): string {

@@ -24,9 +24,18 @@ def test_the_list_tells_size_index_recall_accuracy_health_and_aliases(world: Wor
     expect(rows).to_have_count(3)
     whole = rows.filter(has_text="whole").locator("td").all_inner_texts()
     recall = world.server.client.get(f"/v1/embeddings/{world.whole}").json()["index"]["recall"]["value"]
-    assert whole[:-1] == ["whole", "live", str(NODES), "16", "hnsw", f"{recall:.4g}", "93.2 %", "Sound"]
+    assert whole[:-1] == [
+        f"whole emb_…{world.whole[-6:]}",
+        "live",
+        str(NODES),
+        "16",
+        "hnsw",
+        f"{recall:.4g}",
+        "93.2 %",
+        "Sound",
+    ]
     bare = rows.filter(has_text="bare").locator("td").all_inner_texts()
-    assert bare[:-1] == ["bare", "", str(NODES), "16", "none", "–", "–", "Not evaluated"]
+    assert bare[:-1] == [f"bare emb_…{world.bare[-6:]}", "", str(NODES), "16", "none", "–", "–", "Not evaluated"]
     rows.filter(has_text="whole").get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("whole")
     expect(page.locator(".tiles")).to_contain_text("11.25 of 16")

@@ -227,3 +227,24 @@ def test_a_set_that_its_job_still_works_on_is_not_offered_to_an_alias(filled: Fi
     wait_end(client, job)
     page.get_by_role("button", name="New alias").click()
     expect(field.locator("option", has_text=unfinished[-6:])).to_have_count(1)
+
+
+def test_a_set_is_called_by_its_job_or_its_graph_beside_its_id(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    unnamed = submit(client, filled.graph, ("train", {"make": "embeddings"}))
+    wait_end(client, unnamed)
+    for job, name in ((filled.other, "other"), (unnamed, MARKUP)):
+        made = job_of(client, job)["embedding"]
+        short = f"emb_…{made[-6:]}"
+        page = look(filled.server, "#/embeddings")
+        row = page.get_by_role("row").filter(has_text=short)
+        expect(row.get_by_role("cell").first).to_have_text(f"{name} {short}")
+        row.get_by_role("link").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(name)
+        assert client.put("/v1/aliases/named", json={"embedding": made}).status_code == 200
+        page = look(filled.server, "#/aliases")
+        expect(page.get_by_role("cell", name=f"{name} {short}")).to_be_visible()
+        page.get_by_role("button", name="Switch named").click()
+        option = page.get_by_label("Embedding set").locator("option", has_text=short)
+        expect(option).to_have_text(f"{name} · named · {short}")
+        assert client.delete("/v1/aliases/named").status_code == 204

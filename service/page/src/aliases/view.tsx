@@ -11,9 +11,11 @@ import { Empty, ProblemNote } from "../components/notes";
 import { type Column, ListTable } from "../components/table";
 import { tell } from "../components/toasts";
 import { View } from "../components/view";
-import { ago, shortId } from "../format";
+import { ago, setLabel, setName, shortId } from "../format";
 import { isActive } from "../jobs/status";
 import { link } from "../router";
+
+const SETS = "/v1/embeddings?limit=200";
 
 function address(name: string): string {
   return `/v1/aliases/${encodeURIComponent(name)}`;
@@ -47,14 +49,19 @@ function remove(alias: Alias): void {
 
 export function Aliases() {
   const [edited, setEdited] = useState<Alias | "new" | null>(null);
+  const { data: sets } = useQuery<Items<Embedding>>(SETS);
+  const named = new Map(sets?.items.map((set) => [set.id, setName(set)]));
   const columns: Column<Alias>[] = [
     { head: "Alias", cell: (alias) => <a href={link(["embeddings", alias.name])}>{alias.name}</a> },
     {
       head: "Points at",
       cell: (alias) => (
-        <a href={link(["embeddings", alias.embedding])} title={alias.embedding}>
-          {shortId(alias.embedding)}
-        </a>
+        <>
+          {named.get(alias.embedding) && `${named.get(alias.embedding)} `}
+          <a href={link(["embeddings", alias.embedding])} title={alias.embedding}>
+            {shortId(alias.embedding)}
+          </a>
+        </>
       ),
     },
     { head: "Version", cell: (alias) => alias.version, number: true, wide: true },
@@ -112,7 +119,7 @@ function isWhole({ state, job_status: status }: Embedding): boolean {
 function Point({ alias, onClose }: { alias: Alias | null; onClose: () => void }) {
   const [name, setName] = useState(alias?.name ?? "");
   const [embedding, setEmbedding] = useState(alias?.embedding ?? "");
-  const { data: sets } = useQuery<Items<Embedding>>("/v1/embeddings?limit=200");
+  const { data: sets } = useQuery<Items<Embedding>>(SETS);
   const offered = sets?.items.filter((set) => isWhole(set) || set.id === alias?.embedding);
   const { busy, problem, act } = useAction(async () => {
     const headers = alias ? version(alias) : {};
@@ -150,7 +157,7 @@ function Point({ alias, onClose }: { alias: Alias | null; onClose: () => void })
               <option value="">Choose a set</option>
               {offered?.map((set) => (
                 <option key={set.id} value={set.id}>
-                  {[set.name, ...set.aliases, set.id].filter(Boolean).join(" · ")}
+                  {setLabel(set)}
                 </option>
               ))}
             </select>

@@ -4,12 +4,20 @@ import type { Embedding } from "../api/types";
 import { Empty } from "../components/notes";
 import { type Column, ListTable } from "../components/table";
 import { View } from "../components/view";
-import { ago, number, shortId } from "../format";
+import { ago, number, setName, shortId } from "../format";
 import { link } from "../router";
 import { Health, indexOf, ownAccuracy, percent, recallText } from "./facts";
 
 const COLUMNS: Column<Embedding>[] = [
-  { head: "Set", cell: (set) => <a href={link(["embeddings", set.id])}>{set.name ?? shortId(set.id)}</a> },
+  {
+    head: "Set",
+    cell: (set) => (
+      <>
+        <a href={link(["embeddings", set.id])}>{setName(set) ?? shortId(set.id)}</a>
+        {setName(set) && <span class="soft"> {shortId(set.id)}</span>}
+      </>
+    ),
+  },
   {
     head: "Aliases",
     cell: (set) => set.aliases.map((alias) => <span class="chip" key={alias}>{alias}</span>),

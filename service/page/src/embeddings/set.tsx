@@ -1,10 +1,10 @@
 // One embedding set: its figures, its map, and how good it is.
 
 import { useQuery } from "../api/query";
-import type { Embedding, Graph } from "../api/types";
+import type { Embedding } from "../api/types";
 import { Loading, ProblemNote } from "../components/notes";
 import { Copy, Facts, Panel, View } from "../components/view";
-import { figure, moment, number, shortId } from "../format";
+import { figure, moment, number, setName, shortId } from "../format";
 import { link } from "../router";
 import { METHODS } from "../map/points";
 import { Explore } from "./explore";
@@ -13,8 +13,7 @@ import { Quality } from "./quality";
 
 export function EmbeddingSet({ reference, query }: { reference: string; query: URLSearchParams }) {
   const { data: set, problem } = useQuery<Embedding>(`/v1/embeddings/${encodeURIComponent(reference)}`);
-  const { data: graph } = useQuery<Graph>(set ? `/v1/graphs/${set.graph}` : null);
-  const title = set ? (set.name ?? set.aliases[0] ?? shortId(set.id)) : reference;
+  const title = set ? (set.name ?? set.aliases[0] ?? setName(set) ?? shortId(set.id)) : reference;
   return (
     <View
       title={title}
@@ -40,8 +39,8 @@ export function EmbeddingSet({ reference, query }: { reference: string; query: U
             <Facts
               facts={[
                 ["Id", <Copy text={set.id} />],
-                ["Graph", <a href={link(["graphs", set.graph])}>{graph?.name ?? shortId(set.graph)}</a>],
-                ["Job", set.job && <a href={link(["jobs", set.job])}>{shortId(set.job)}</a>],
+                ["Graph", <a href={link(["graphs", set.graph])}>{set.graph_name ?? shortId(set.graph)}</a>],
+                ["Job", set.job && <a href={link(["jobs", set.job])}>{set.job_name ?? shortId(set.job)}</a>],
                 ["Made", moment(set.created_at)],
                 ["Index", indexOf(set)?.index ?? "none yet"],
                 ["Map", mapOf(set)],

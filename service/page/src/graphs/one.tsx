@@ -9,7 +9,7 @@ import { confirm, useAction } from "../components/dialog";
 import { Empty, Loading, Note, ProblemNote, sentence } from "../components/notes";
 import { tell } from "../components/toasts";
 import { Copy, type Fact, Facts, Panel, View } from "../components/view";
-import { figure, moment, number, shortId } from "../format";
+import { figure, moment, number, setLabel, shortId } from "../format";
 import { go, link } from "../router";
 import { GraphState } from "./list";
 
@@ -210,7 +210,7 @@ function Sets({ graph }: { graph: string }) {
         <ul class="links">
           {sets.map((set) => (
             <li key={set.id}>
-              <a href={link(["embeddings", set.id])}>{set.name ?? set.aliases[0] ?? shortId(set.id)}</a>
+              <a href={link(["embeddings", set.id])}>{setLabel(set)}</a>
               <span class="soft figures">{number(set.counts.dim ?? 0)} dimensions</span>
             </li>
           ))}

@@ -10,7 +10,7 @@ import { FormField } from "../components/field";
 import { Empty, Loading, ProblemNote } from "../components/notes";
 import { tell } from "../components/toasts";
 import { Panel, View } from "../components/view";
-import { shortId } from "../format";
+import { setLabel, shortId } from "../format";
 import { go, link } from "../router";
 import { Estimate } from "./estimate";
 import { FieldRow, GroupFields, type Suggestion } from "../forms/fields";
@@ -218,9 +218,7 @@ function suggestions(
   return {
     "/graph": named ?? [],
     "/previous/graph": named ?? [],
-    "/embedding":
-      sets?.map(({ id, name, aliases }) => ({ value: id, label: [name, ...aliases, shortId(id)].filter(Boolean).join(" · ") })) ??
-      [],
+    "/embedding": sets?.map((set) => ({ value: set.id, label: setLabel(set) })) ?? [],
     "/train/preset": presets?.map((value) => ({ value, label: value })) ?? [],
   };
 }
