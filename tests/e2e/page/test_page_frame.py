@@ -128,7 +128,11 @@ def test_keys_are_made_shown_once_asked_for_and_revoked(server: Server, look: Lo
     expect(other.get_by_text("No jobs yet")).to_be_visible()
     assert server.client.get("/v1/jobs").status_code == 401
     page.get_by_role("button", name="Revoke <b>mine</b>").click()
+    expect(page.get_by_role("dialog")).to_contain_text("answers whoever reaches it, another refuses every request")
     page.get_by_role("button", name="Revoke key").click()
+    expect(page.get_by_text("the server answers without a key again")).to_be_visible()
+    expect(page.get_by_text("No key is live")).to_be_visible()
+    expect(page.get_by_role("button", name="Forget my key")).to_have_count(0)
     # Without a live key the server, of loopback alone, needs none.
     expect(page.get_by_role("row", name="<b>mine</b>")).to_contain_text("revoked")
     assert server.client.get("/v1/jobs").status_code == 200

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 
-import { changed, forgetKey, hasKey, post, send, useKey } from "../api/client";
+import { changed, forgetKey, hasKey, post, Problem, send, useKey } from "../api/client";
 import { useQuery } from "../api/query";
 import type { ApiKey, NewKey } from "../api/types";
 import { confirm, Dialog, useAction } from "../components/dialog";
@@ -19,20 +19,37 @@ const SCOPES: [ApiKey["scopes"][number], string][] = [
   ["admin", "Also make and revoke keys"],
 ];
 
-function revoke(key: ApiKey): void {
+/** The last live key is this page's too: without it the server either answers whoever reaches it, or no one. */
+async function goOnWithout(name: string): Promise<void> {
+  forgetKey();
+  try {
+    await send("/v1/keys");
+    tell(`Revoked the key ${name}; the server answers without a key again`);
+  } catch (error) {
+    if (!(error instanceof Problem) || error.status !== 401) throw error;
+    tell(`Revoked the key ${name}; the server refuses every request until rgrl keys create makes another`);
+  }
+}
+
+const LAST =
+  "No key is left then: a server that listens on its own machine alone (or with --insecure) answers whoever reaches it, " +
+  "another refuses every request. It cannot be brought back.";
+
+function revoke(key: ApiKey, last: boolean): void {
   confirm({
     title: `Revoke the key ${key.name}?`,
-    text: "Who sends it is refused from then on. It cannot be brought back.",
+    text: last ? LAST : "Who sends it is refused from then on. It cannot be brought back.",
     action: "Revoke key",
     run: async () => {
       await send(`/v1/keys/${encodeURIComponent(key.id)}`, { method: "DELETE" });
+      if (last) return goOnWithout(key.name);
       changed();
       tell(`Revoked the key ${key.name}`);
     },
   });
 }
 
-const COLUMNS: Column<ApiKey>[] = [
+const columns = (live: number): Column<ApiKey>[] => [
   { head: "Name", cell: (key) => key.name },
   { head: "Scopes", cell: (key) => key.scopes.join(", ") },
   { head: "Made", cell: (key) => ago(key.created_at), number: true, wide: true },
@@ -43,7 +60,7 @@ const COLUMNS: Column<ApiKey>[] = [
     number: true,
     cell: (key) =>
       !key.revoked_at && (
-        <button type="button" class="danger" aria-label={`Revoke ${key.name}`} onClick={() => revoke(key)}>
+        <button type="button" class="danger" aria-label={`Revoke ${key.name}`} onClick={() => revoke(key, live === 1)}>
           Revoke
         </button>
       ),
@@ -53,6 +70,7 @@ const COLUMNS: Column<ApiKey>[] = [
 export function Keys() {
   const [making, setMaking] = useState(false);
   const { data, problem } = useQuery<{ items: ApiKey[] }>("/v1/keys");
+  const live = data?.items.filter((key) => !key.revoked_at).length ?? 0;
   return (
     <View
       title="API keys"
@@ -76,10 +94,13 @@ export function Keys() {
           <p>The first key shuts it to requests without one, this page's too; make it of scope admin to be able to make more.</p>
         </Empty>
       )}
-      {data && data.items.length > 0 && (
-        <Table caption="API keys, oldest first" columns={COLUMNS} rows={data.items} rowKey={(key) => key.id} />
+      {data && data.items.length > 0 && live === 0 && !problem && (
+        <Note kind="warn">No key is live: the server answers whoever reaches it, without a key. The next one made shuts it.</Note>
       )}
-      {making && <Make first={data?.items.length === 0} onClose={() => setMaking(false)} />}
+      {data && data.items.length > 0 && (
+        <Table caption="API keys, oldest first" columns={columns(live)} rows={data.items} rowKey={(key) => key.id} />
+      )}
+      {making && <Make first={data !== undefined && live === 0} onClose={() => setMaking(false)} />}
     </View>
   );
 }
