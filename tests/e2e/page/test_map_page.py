@@ -324,7 +324,8 @@ def test_a_node_is_found_by_its_id_or_said_not_to_be(world: World, look: Look) -
         assert 0 < top < shown.box["height"]
     field.fill("nobody")
     page.get_by_role("button", name="Find the node").click()
-    expect(page.get_by_role("alert")).to_contain_text("node")
+    expect(page.get_by_role("alert")).to_have_text("There is no node nobody in this set.")
+    assert page.get_by_text("Not among the points shown").count() == 0
     expect(page.locator(".map-mark")).to_have_count(0)
 
 

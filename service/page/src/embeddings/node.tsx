@@ -38,6 +38,7 @@ export function Node({ set, node, points, onChoose, onFound, onPoint }: NodeProp
   const [strangers, setStrangers] = useState(false);
   const [k, setK] = useState(COUNTS[0]!);
   const { answer, problem } = useNeighbors(set.id, node, k, strangers);
+  const absent = problem?.errors.some(({ pointer }) => pointer.endsWith("/id"));
   useEffect(() => onFound(answer && node !== null ? { node, results: answer.results } : null), [answer]);
   return (
     <div class="explore-node">
@@ -48,7 +49,7 @@ export function Node({ set, node, points, onChoose, onFound, onPoint }: NodeProp
         </p>
       ) : (
         <>
-          <Card node={node} points={points} onLeave={() => onChoose(undefined)} />
+          <Card node={node} points={points} known={answer !== null} onLeave={() => onChoose(undefined)} />
           <div class="node-kinds" role="group" aria-label="Which neighbours">
             <button type="button" aria-pressed={!strangers} onClick={() => setStrangers(false)}>
               Nearest
@@ -65,7 +66,11 @@ export function Node({ set, node, points, onChoose, onFound, onPoint }: NodeProp
               </select>
             </label>
           </div>
-          <ProblemNote problem={problem} />
+          {absent ? (
+            <p class="node-none" role="alert">{`There is no node ${node} in this set.`}</p>
+          ) : (
+            <ProblemNote problem={problem} />
+          )}
           {!answer && !problem && <Loading lines={8} />}
           {answer && (
             <Neighbors
@@ -111,13 +116,21 @@ function Search({ node, onChoose }: { node: string | null; onChoose: (id: string
   );
 }
 
-function Card({ node, points, onLeave }: { node: string; points: Points | null; onLeave: () => void }) {
+interface CardProps {
+  node: string;
+  points: Points | null;
+  /** The set is known to have it. */
+  known: boolean;
+  onLeave: () => void;
+}
+
+function Card({ node, points, known, onLeave }: CardProps) {
   const point = points?.placeOf.get(node);
   const facts: string[] = [];
   if (points && point !== undefined) {
     if (points.labels) facts.push(`Label ${points.labels[point] ?? "unknown"}`);
     if (points.degrees) facts.push(`degree ${number(points.degrees[point]!)}`);
-  } else if (points) facts.push("Not among the points shown");
+  } else if (points && known) facts.push("Not among the points shown");
   return (
     <div class="node-card">
       <div>
