@@ -230,20 +230,27 @@ function facts(job: Job): Fact[] {
   ];
 }
 
+/** How a phase ended, by the status after it; it was done where the job ran on. */
+function ended(next: Job["status"] | undefined): Job["status"] {
+  if (next === undefined) return "running";
+  if (next === "cancelling") return "cancelled";
+  return next === "running" ? "succeeded" : next;
+}
+
 /** Each phase and how long it took, of the last attempt. */
 function Phases({ job }: { job: Job }) {
   const steps = job.transitions.filter((step) => step.attempt === job.attempt || step.phase === null);
   const phases = steps.flatMap((step, position) => {
     if (!step.phase || step.status !== "running") return [];
     const next = steps.slice(position + 1).find((later) => later.phase !== step.phase || later.status !== "running");
-    return [{ phase: step.phase, from: step.at, to: next?.at ?? null, broke: next?.status === "failed" }];
+    return [{ phase: step.phase, from: step.at, to: next?.at ?? null, how: ended(next?.status) }];
   });
   if (phases.length === 0) return <p class="panel-body soft">It has not started.</p>;
   return (
     <ol class="phases">
-      {phases.map(({ phase, from, to, broke }) => (
+      {phases.map(({ phase, from, to, how }) => (
         <li key={phase + from}>
-          <span class="status" data-status={broke ? "failed" : to ? "succeeded" : "running"}>
+          <span class="status" data-status={how}>
             {phase}
           </span>
           <span class="soft figures">{duration(between(from, to))}</span>
