@@ -6,7 +6,7 @@ import { changed, post, send } from "../api/client";
 import { useQuery } from "../api/query";
 import type { Job, JobEvent } from "../api/types";
 import { Chart } from "../components/chart";
-import { confirm, useAction } from "../components/dialog";
+import { confirm } from "../components/dialog";
 import { Empty, Loading, Note, ProblemNote, sentence, Words } from "../components/notes";
 import { type Column, Table } from "../components/table";
 import { tell } from "../components/toasts";
