@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -116,6 +118,19 @@ def test_the_page_that_is_here_is_of_the_sources_that_are_here() -> None:
     assert backend._built_from() == backend._digest(), "make page"
 
 
+def test_every_package_in_the_page_is_named_with_its_licence() -> None:
+    text = (ROOT / "service" / "api" / "page" / "third-party-licenses.txt").read_text(encoding="utf-8")
+    parts = re.split(r"^={80}\n(.+) \S+ \(.+\)\n={80}\n", text, flags=re.MULTILINE)
+    told = dict(zip(parts[1::2], parts[2::2], strict=True))
+    direct = json.loads((PAGE / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    # Arrow brings these two along; what the page is only built with is not in it.
+    assert set(told) == {*direct, "flatbuffers", "tslib"}
+    for name, licence in told.items():
+        assert len(licence) > 500, name
+        assert re.search("copyright", licence, re.IGNORECASE), name
+    assert "The Apache Software Foundation (http" in told["apache-arrow"], "its NOTICE"
+
+
 @pytest.mark.slow
 def test_a_wheel_of_the_archive_of_sources_needs_no_node_and_has_the_page(tmp_path: Path) -> None:
     def build(what: str, folder: Path) -> Path:
@@ -136,5 +151,6 @@ def test_a_wheel_of_the_archive_of_sources_needs_no_node_and_has_the_page(tmp_pa
     with zipfile.ZipFile(build("wheel", folder)) as wheel:
         names = set(wheel.namelist())
     page = ROOT / "service" / "api" / "page"
+    assert "service/api/page/third-party-licenses.txt" in names
     assert {f"service/api/page/{path.name}" for path in page.iterdir()} <= names
     assert [name for name in names if name.startswith("service/page/")] == []

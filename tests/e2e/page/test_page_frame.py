@@ -60,6 +60,8 @@ def test_keyboard_alone(server: Server, look: Look) -> None:
     shortcuts = page.get_by_role("dialog", name="Shortcuts")
     expect(shortcuts).to_be_visible()
     assert faults(page) == []
+    licences = shortcuts.get_by_role("link", name="Licences").get_attribute("href")
+    assert "apache-arrow" in server.client.get(licences).text
     press("g")
     press("j")
     title(page, "New job")
