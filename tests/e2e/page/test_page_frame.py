@@ -134,3 +134,23 @@ def test_keys_are_made_shown_once_asked_for_and_revoked(server: Server, look: Lo
     # Without a live key the server, of loopback alone, needs none.
     expect(page.get_by_role("row", name="<b>mine</b>")).to_contain_text("revoked")
     assert server.client.get("/v1/jobs").status_code == 200
+
+
+@pytest.mark.parametrize("typed", ["rgrl_abc…", "€", "rgrl_a b"])
+def test_what_no_header_can_hold_is_no_key(server: Server, look: Look, typed: str) -> None:
+    made = server.client.post("/v1/keys", json={"name": "mine", "scopes": ["admin"]}).json()
+    token = made["token"]
+    try:
+        page = look(server, "#/jobs", key="rgrl_from_before…")
+        asked = page.get_by_role("dialog", name="API key")
+        expect(asked.get_by_role("alert")).to_have_text("This server needs an API key.")
+        page.get_by_label("Key", exact=True).fill(typed)
+        page.keyboard.press("Enter")
+        expect(asked.get_by_role("alert")).to_contain_text("This is no API key")
+        page.get_by_label("Key", exact=True).fill(token)
+        page.keyboard.press("Enter")
+        expect(asked).to_have_count(0)
+        expect(page.get_by_text("No jobs yet")).to_be_visible()
+        expect(page.get_by_text("The server does not answer")).to_have_count(0)
+    finally:
+        server.client.delete(f"/v1/keys/{made['id']}", headers={"Authorization": f"Bearer {token}"})

@@ -4,7 +4,9 @@ import { State } from "../state";
 import type { ProblemBody } from "./types";
 
 const STORED = "rgrl-key";
-let key = sessionStorage.getItem(STORED);
+/** What a header can hold: with any other character, fetch refuses to send at all. */
+const KEY = /^[!-~]+$/;
+let key = stored();
 
 /** Why a key is asked for, while one is. */
 export const keyWanted = new State<string | null>(null);
@@ -17,7 +19,17 @@ export function changed(): void {
   generation.set(generation.value + 1);
 }
 
+function stored(): string | null {
+  const value = sessionStorage.getItem(STORED);
+  return value !== null && KEY.test(value) ? value : null;
+}
+
+/** Go on with this key; what can be none is asked for again. */
 export function useKey(value: string): void {
+  if (!KEY.test(value)) {
+    keyWanted.set("This is no API key: one has only letters, digits and signs of ASCII. Copy it again, whole.");
+    return;
+  }
   key = value;
   sessionStorage.setItem(STORED, value);
   keyWanted.set(null);
