@@ -101,6 +101,28 @@ def test_a_server_that_goes_and_comes_back(server: Server, look: Look) -> None:
     expect(page.get_by_text("The server does not answer")).to_have_count(0)
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (502, "null"),
+        (502, '{"detail": 5, "errors": 5, "remedy": []}'),
+        (502, '{"errors": [null, 5, {"pointer": "/name"}]}'),
+        (502, "<html>Bad gateway</html>"),
+        (502, ""),
+        (403, "7"),
+        (200, "<html>Sign in</html>"),
+        (200, ""),
+    ],
+)
+def test_what_a_proxy_answers_is_told_by_its_status(server: Server, look: Look, status: int, body: str) -> None:
+    page = look(server, "#/aliases")
+    title(page, "Aliases")
+    page.route("**/v1/**", lambda route: route.fulfill(status=status, body=body))
+    page.reload()
+    expect(page.locator("#main").get_by_role("alert").first).to_contain_text(f"status {status}")
+    assert faults(page) == []
+
+
 def test_keys_are_made_shown_once_asked_for_and_revoked(server: Server, look: Look) -> None:
     page = look(server, "#/keys")
     expect(page.get_by_text("No keys")).to_be_visible()

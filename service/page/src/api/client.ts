@@ -51,14 +51,20 @@ export class Problem extends Error {
   readonly remedy: string | null;
   readonly errors: ProblemBody["errors"];
 
+  /** `body` may be anything: a proxy before the server refuses in words of its own. */
   constructor(
     readonly status: number,
-    body: Partial<ProblemBody>,
+    body: unknown,
   ) {
-    super(body.detail ?? `The server answered with status ${status}.`);
-    this.remedy = body.remedy ?? null;
-    this.errors = body.errors ?? [];
+    const { detail, remedy, errors }: Record<string, unknown> = Object(body);
+    super(isText(detail) ? detail : `The server answered with status ${status}.`);
+    this.remedy = isText(remedy) ? remedy : null;
+    this.errors = Array.isArray(errors) ? errors.filter((one) => isText(one?.pointer) && isText(one?.detail)) : [];
   }
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === "string";
 }
 
 export interface Options {
@@ -87,15 +93,28 @@ export async function send(path: string, { method = "GET", body, headers = {}, s
   }
   reached.set(true);
   if (response.ok) return response;
-  const problem = new Problem(response.status, await response.json().catch(() => ({})));
+  const problem = new Problem(response.status, await response.json().catch(() => null));
   if (problem.status === 401) keyWanted.set(key === null ? "This server needs an API key." : problem.message);
   throw problem;
 }
 
 export async function get<Answer>(path: string, signal?: AbortSignal): Promise<Answer> {
-  return (await send(path, signal ? { signal } : {})).json();
+  return read(await send(path, signal ? { signal } : {}), signal);
 }
 
 export async function post<Answer>(path: string, body?: unknown): Promise<Answer> {
-  return (await send(path, { method: "POST", body })).json();
+  return read(await send(path, { method: "POST", body }));
+}
+
+/** The JSON of a success; a `Problem` where it is none. */
+export async function read(response: Response, signal?: AbortSignal): Promise<any> {
+  try {
+    return await response.json();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Problem(response.status, {
+      detail: `the answer of status ${response.status} is no JSON`,
+      remedy: "look whether a proxy before the server answers in its place",
+    });
+  }
 }
