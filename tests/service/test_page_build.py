@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -104,6 +105,31 @@ def test_a_failed_build_is_one_error_and_leaves_the_page_that_was(
     with pytest.raises(SystemExit, match=f"{words}.*exit code 1.*Remedy: "):
         backend.build_page()
     assert (built / "index.html").read_text() == FRONT.format("0" * 64)
+
+
+def test_a_registry_that_is_not_there_is_told_soon_and_shortly(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = "https://127.0.0.1:9/none/-/none-1.0.0.tgz"
+    package = {"version": "1.0.0", "resolved": url, "integrity": "sha512-AAAA"}
+    root = {"name": "page", "version": "1.0.0", "dependencies": {"none": "1.0.0"}}
+    lock = {
+        "name": "page",
+        "version": "1.0.0",
+        "lockfileVersion": 3,
+        "packages": {"": root, "node_modules/none": package},
+    }
+    (backend.SOURCES / "package.json").write_text(json.dumps(root))
+    (backend.SOURCES / "package-lock.json").write_text(json.dumps(lock))
+    monkeypatch.setenv("npm_config_registry", "https://127.0.0.1:9/")
+    monkeypatch.setenv("npm_config_cache", str(backend.SOURCES.parent / "cache"))
+    began = time.monotonic()
+    with pytest.raises(SystemExit, match=r"could not fetch.*registry URL.*NODE_EXTRA_CA_CERTS.*cafile"):
+        backend.build_page()
+    assert time.monotonic() - began < 30
+    said = capfd.readouterr().err
+    assert "ECONNREFUSED" in said
+    assert "    at " not in said
 
 
 def test_without_node_the_remedy_names_its_wheel(backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
