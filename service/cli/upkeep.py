@@ -28,6 +28,9 @@ def backup(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read what DEST has already, too, and copy again what is damaged.")
     ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="DEST may hold the backup of another home, which is gone then.")
+    ] = False,
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
 ) -> None:
@@ -39,7 +42,7 @@ def backup(
     from service.upkeep.backup import backup as run
 
     with _progress("backup", "folders") as progress:
-        made = run(ServiceSettings(home=home), dest, verify=verify, progress=progress)
+        made = run(ServiceSettings(home=home), dest, verify=verify, replace=replace, progress=progress)
     _tell(made, as_json)
 
 

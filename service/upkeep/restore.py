@@ -19,15 +19,13 @@ from service.store.rows import now
 from service.store.snapshot import as_one_file, copy_rows, count_rows
 from service.store.tables import embeddings, graphs, jobs
 from service.upkeep.backup import (
-    BACKUP,
-    KIND,
-    SCHEMA_VERSION,
     STORE,
     Progress,
     checked_place,
     copied,
     flush_folder,
     object_path,
+    read_backup,
     writing_to,
 )
 
@@ -45,7 +43,7 @@ def restore(settings: ServiceSettings, source: Path, *, progress: Progress = lam
     a database that holds something, and for a backup of a later version; ``ArtifactError`` for a damaged one.
     """
     source = source.expanduser().resolve()
-    written = _read(source)
+    written = read_backup(source)
     home = settings.home
     going_on = _claimed(settings, written["content_hash"])
     with locked(home / RESTORING), writing_to(home):
@@ -80,27 +78,6 @@ def restore(settings: ServiceSettings, source: Path, *, progress: Progress = lam
         "bytes": written["bytes"],
         "outside": written["outside"],
     }
-
-
-def _read(source: Path) -> dict[str, Any]:
-    """What the backup says of itself."""
-    expected = f"a folder that rgrl backup made, with its {BACKUP}"
-    try:
-        written = json.loads((source / BACKUP).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise ArtifactError("there is no backup here", given=str(source), expected=expected) from None
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"the backup cannot be read ({error})", where=str(source / BACKUP)) from error
-    if not isinstance(written, dict) or written.get("kind") != KIND:
-        raise ArtifactError("this is no backup of rgrl's", where=str(source / BACKUP), expected=expected)
-    if written.get("schema_version") != SCHEMA_VERSION:
-        raise UsageError(
-            "the backup has another schema version",
-            given=f"{written.get('schema_version')}, written by rgrl {written.get('code_version')}",
-            expected=str(SCHEMA_VERSION),
-            remedy="restore it with the version of rgrl that made it, or a later one",
-        )
-    return written
 
 
 def _claimed(settings: ServiceSettings, content_hash: str) -> bool:

@@ -318,6 +318,113 @@ def test_places_that_cannot_be_meant(tmp_path: Path, home: ServiceSettings, fill
     restore(in_another(tmp_path), tmp_path / "backup")
 
 
+SHA = "ab" + "0" * 62
+
+
+def seen(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"files/holiday/photo.jpg": "x"},
+        {f"files/ab/{SHA}": "x"},
+        {"files/tmpabcdefgh": "x"},
+        {"backup.json": '{"sets": 3}', f"files/ab/{SHA}": "x"},
+        {"backup.json": "no json", f"files/ab/{SHA}": "x"},
+        {"unfinished.json": "[]", f"files/ab/{SHA}": "x"},
+        {"unfinished.json": '{"kind": "letter"}', f"files/ab/{SHA}": "x"},
+    ],
+)
+def test_a_folder_of_the_users_is_refused_and_left_as_it_is(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, files: dict[str, str]
+) -> None:
+    for name, content in files.items():
+        (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mine" / name).write_text(content)
+    before = seen(tmp_path / "mine")
+    for replace in (False, True):
+        with pytest.raises((UsageError, ArtifactError), match=r"something else|cannot be read|no backup of|no mark"):
+            backup(home, tmp_path / "mine", replace=replace)
+    assert seen(tmp_path / "mine") == before
+
+
+@pytest.mark.parametrize("of", ["nothing", "backup"])
+def test_files_are_no_link(tmp_path: Path, home: ServiceSettings, filled: Filled, of: str) -> None:
+    (tmp_path / "mine" / "ab").mkdir(parents=True)
+    (tmp_path / "mine" / "ab" / SHA).write_text("x")
+    if of == "backup":
+        backup(home, tmp_path / "backup")
+        (tmp_path / "backup" / "files").rename(tmp_path / "before")
+    else:
+        (tmp_path / "backup").mkdir()
+    (tmp_path / "backup" / "files").symlink_to(tmp_path / "mine")
+    with pytest.raises(UsageError, match=r"no link|something else"):
+        backup(home, tmp_path / "backup")
+    assert seen(tmp_path / "mine") == {f"ab/{SHA}": b"x"}
+
+
+def test_only_what_a_backup_made_is_removed_from_it(tmp_path: Path, home: ServiceSettings, filled: Filled) -> None:
+    dest = tmp_path / "backup"
+    backup(home, dest)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / SHA).touch()
+    (dest / "files" / "ab").mkdir(exist_ok=True)
+    (dest / "files" / "00").mkdir(exist_ok=True)
+    (dest / "files" / "a").symlink_to(tmp_path / "mine")
+    (dest / ".snapshot.abcdefgh").mkdir()
+    (dest / ".snapshot.daily").mkdir()
+    mine = ["files/ab/letter", f"files/00/{SHA}", "files/tmp.txt", "files/note", ".snapshot.daily/rgrl.sqlite", "x"]
+    ours = [f"files/ab/{SHA}", "files/tmpabcdefgh", ".snapshot.abcdefgh/rgrl.sqlite-wal", ".backup.json.abcdefgh"]
+    for name in mine + ours:
+        (dest / name).write_text("x")
+    link = dest / "files" / "ba"
+    if not link.exists():
+        link.symlink_to(tmp_path / "mine")
+    told = backup(home, dest)
+    assert [name for name in mine if not (dest / name).exists()] == []
+    assert [name for name in ours if (dest / name).exists()] == []
+    assert told["freed_bytes"] >= len(ours)
+    assert not (dest / ".snapshot.abcdefgh").exists()
+    assert (tmp_path / "mine" / SHA).exists()
+
+
+def test_a_first_backup_that_failed_is_gone_on_with(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> None:
+        raise OSError("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backups, "fingerprint", failing)
+        with pytest.raises(ResourceError):
+            backup(home, tmp_path / "backup")
+    assert not (tmp_path / "backup" / BACKUP).exists()
+    made = backup(home, tmp_path / "backup")
+    assert made["copied_bytes"] < made["bytes"]
+    assert sorted(path.name for path in (tmp_path / "backup").iterdir()) == [BACKUP, "files"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_backup_of_another_home_stays_unless_it_is_to_be_replaced(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, rgrl: Run, whole: bool
+) -> None:
+    dest, other = tmp_path / "backup", in_another(tmp_path)
+    fill(other)
+    backup(home, dest)
+    if not whole:
+        (dest / BACKUP).unlink()
+        (dest / "unfinished.json").write_text(json.dumps({"kind": "unfinished backup", "home": str(home.home)}))
+    before = seen(dest)
+    code, _, err = rgrl("backup", dest, "--home", other.home)
+    assert (code, seen(dest)) == (2, before)
+    for part in ("the backup of another home", f"of {home.home}", f"a backup of {other.home}", "--replace"):
+        assert part in err
+    code, _, err = rgrl("backup", dest, "--home", other.home, "--replace")
+    assert (code, json.loads((dest / BACKUP).read_text())["home"]) == (0, str(other.home)), err
+
+
 def test_a_kill_leaves_the_backup_before_or_the_new_one(tmp_path: Path, home: ServiceSettings, filled: Filled) -> None:
     dest = tmp_path / "backup"
     backup(home, dest)
