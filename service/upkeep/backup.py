@@ -289,25 +289,46 @@ class _Copying:
             snapshot(self._settings.database, store)
             with closing(sqlite3.connect(store)) as rows:
                 # Columns that every version has had: an older store is backed up before it is migrated, too.
-                graphs = rows.execute("SELECT bundle FROM graphs WHERE state = 'ready' ORDER BY id").fetchall()
-                sets = rows.execute("SELECT path FROM embeddings WHERE state = 'ready' ORDER BY id").fetchall()
+                graphs = rows.execute("SELECT id, bundle FROM graphs WHERE state = 'ready' ORDER BY id").fetchall()
+                sets = rows.execute("SELECT id, path FROM embeddings WHERE state = 'ready' ORDER BY id").fetchall()
                 jobs = rows.execute("SELECT id, status, events_offset FROM jobs ORDER BY id").fetchall()
+            self._check_here({f"graphs/{identity}/bundle": path for identity, path in graphs})
+            self._check_here({f"embeddings/{identity}": path for identity, path in sets})
             self._keep(store, STORE)
-        self._made.counts = {"graphs": len(graphs), "embeddings": len(sets), "jobs": len(jobs)}
+        self._made.counts = {
+            "graphs": sum(self._inside(path) for _, path in graphs),
+            "embeddings": sum(self._inside(path) for _, path in sets),
+            "jobs": len(jobs),
+        }
         total = len(graphs) + len(sets) + len(jobs)
-        for done, (path,) in enumerate(graphs + sets):
+        for done, (_, path) in enumerate(graphs + sets):
             self._progress(done, total)
-            self._artifact(Path(path))
+            if self._inside(path):
+                self._artifact(Path(path))
+            else:
+                self._made.outside.append(path)
         for done, job in enumerate(jobs, len(graphs) + len(sets)):
             self._progress(done, total)
             self._job(*job)
         self._progress(total, total)
         return self._made
 
+    def _inside(self, path: str) -> bool:
+        return Path(path).is_relative_to(self._settings.home)
+
+    def _check_here(self, paths: dict[str, str]) -> None:
+        """``paths`` of rows are by where a server puts what it makes in its home: that home is this one."""
+        for place, path in paths.items():
+            if Path(path).parts[-len(Path(place).parts) :] == Path(place).parts and not self._inside(path):
+                raise UsageError(
+                    "what the rows stand for lies in another home",
+                    given=path,
+                    expected=str(self._settings.home / place),
+                    remedy="back the home up under the path that its server has; to move or copy a home, back it up "
+                    "there and restore it here",
+                )
+
     def _artifact(self, path: Path) -> None:
-        if not path.is_relative_to(self._settings.home):
-            self._made.outside.append(str(path))
-            return
         known: dict[Path, str] = {}
         for folder, folders, names in os.walk(path, onerror=_gone):
             # Hidden is what is being made, or half made.

@@ -142,14 +142,36 @@ def test_what_lies_outside_of_the_home_is_told(
     with store.writing() as connection:
         connection.execute(text("UPDATE embeddings SET path = :path"), {"path": str(moved)})
     store.close()
-    code, out, err = rgrl("backup", tmp_path / "backup", "--home", home.home)
+    code, out, err = rgrl("backup", tmp_path / "backup", "--home", home.home, "--json")
+    told = json.loads(out)
+    assert (code, told["outside"], told["graphs"], told["embeddings"]) == (0, [str(moved)], 1, 0)
+    code, _, err = rgrl("backup", tmp_path / "backup", "--home", home.home)
     assert (code, str(moved) in err) == (0, True)
-    assert "embeddings" in out
     code, out, _ = rgrl("restore", tmp_path / "backup", "--home", tmp_path / "restored", "--json")
     assert json.loads(out)["outside"] == [str(moved)]
     restored = Store(in_another(tmp_path))
     assert restored.embedding("live").path == str(moved)
     restored.close()
+
+
+@pytest.mark.parametrize("original", ["stays", "is gone"])
+@pytest.mark.parametrize("holds", ["graphs", "embeddings", "both"])
+def test_a_home_that_lies_elsewhere_than_its_rows_say_is_refused(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, rgrl: Run, original: str, holds: str
+) -> None:
+    elsewhere = in_another(tmp_path)
+    shutil.copytree(home.home, elsewhere.home)
+    with closing(sqlite3.connect(elsewhere.home / "rgrl.sqlite")) as connection, connection:
+        for table in {"graphs": ["embeddings"], "embeddings": ["graphs"], "both": []}[holds]:
+            connection.execute(f"DELETE FROM {table}")
+    if original == "is gone":
+        shutil.rmtree(home.home)
+    code, _, err = rgrl("backup", tmp_path / "backup", "--home", elsewhere.home)
+    assert (code, "lies in another home" in err) == (2, True)
+    place = f"embeddings/{filled.embedding}" if holds == "embeddings" else f"graphs/{filled.graph}/bundle"
+    assert f"given: {home.home / place}" in err
+    assert f"expected: {elsewhere.home / place}" in err
+    assert not (tmp_path / "backup" / BACKUP).exists()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
