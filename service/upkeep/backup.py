@@ -22,8 +22,9 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy.exc import OperationalError
 
 from preprocessing.artifact import MANIFEST, code_version, fingerprint, hash_file, locked, write_json
@@ -44,6 +45,7 @@ __all__ = [
     "checked_place",
     "copied",
     "flush_folder",
+    "full_path",
     "object_path",
     "read_backup",
     "writing_to",
@@ -97,10 +99,8 @@ def backup(
     done. ``UsageError`` for a folder that cannot be meant, ``ArtifactError`` for a damaged file of the home: the backup
     before stays.
     """
-    dest = dest.expanduser().resolve()
-    _check_place(settings, dest)
-    dest.mkdir(parents=True, exist_ok=True)
-    with locked(dest / BACKUP), writing_to(dest):
+    dest = full_path(dest)
+    with writing_to(dest), _place(settings, dest):
         _check_ours(settings, dest, replace)
         if not (dest / BACKUP).exists():
             write_json(dest / UNFINISHED, {"home": str(settings.home), "kind": UNFINISHED_KIND})
@@ -133,6 +133,28 @@ def backup(
         "freed_bytes": freed,
         "outside": made.outside,
     }
+
+
+@contextmanager
+def _place(settings: ServiceSettings, dest: Path) -> Iterator[None]:
+    """``dest`` as a folder that is there, for this process alone."""
+    _check_place(settings, dest)
+    dest.mkdir(parents=True, exist_ok=True)
+    with locked(dest / BACKUP):
+        yield
+
+
+def full_path(path: Path) -> Path:
+    """Without ``~`` and links; ``UsageError`` where these lead nowhere."""
+    try:
+        return path.expanduser().resolve()
+    except (RuntimeError, OSError) as error:
+        raise UsageError(
+            f"the path leads nowhere: {error}",
+            given=str(path),
+            expected="a folder, or a path that does not exist",
+            remedy="name another folder",
+        ) from error
 
 
 def object_path(backup_folder: Path, digest: str) -> Path:
@@ -242,17 +264,35 @@ def _unfinished(dest: Path) -> str:
     )
 
 
+class _Written(BaseModel):
+    """``backup.json``, as far as anything is done by it."""
+
+    model_config = ConfigDict(strict=True)
+
+    created_at: str
+    home: Annotated[str, Field(pattern="^/")]
+    counts: dict[str, int]
+    bytes: int
+    outside: list[str]
+    content_hash: str
+    files: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
+
+
 def read_backup(source: Path) -> dict[str, Any]:
-    """What the backup at ``source`` says of itself."""
+    """What the backup at ``source`` says of itself, which is what a backup of ours says."""
+    where = str(source / BACKUP)
     expected = f"a folder that rgrl backup made, with its {BACKUP}"
+    remedy = "name another folder"
     try:
         written = json.loads((source / BACKUP).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise ArtifactError("there is no backup here", given=str(source), expected=expected) from None
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"the backup cannot be read ({error})", where=str(source / BACKUP)) from error
+        raise ArtifactError("there is no backup here", given=str(source), expected=expected, remedy=remedy) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArtifactError(
+            f"the backup cannot be read ({error})", where=where, expected=expected, remedy=remedy
+        ) from error
     if not isinstance(written, dict) or written.get("kind") != KIND:
-        raise ArtifactError("this is no backup of rgrl's", where=str(source / BACKUP), expected=expected)
+        raise ArtifactError("this is no backup of rgrl's", where=where, expected=expected, remedy=remedy)
     if written.get("schema_version") != SCHEMA_VERSION:
         raise UsageError(
             "the backup has another schema version",
@@ -260,7 +300,18 @@ def read_backup(source: Path) -> dict[str, Any]:
             expected=str(SCHEMA_VERSION),
             remedy="restore it with the version of rgrl that made it, or a later one",
         )
-    return written
+    try:
+        _Written.model_validate(written)
+    except ValidationError as error:
+        found = error.errors()[0]
+        damage = f"{'.'.join(map(str, found['loc']))}: {found['msg']}"
+    else:
+        for place in written["files"]:
+            checked_place(place)
+        if STORE in written["files"] and fingerprint(written["files"]) == written["content_hash"]:
+            return written
+        damage = "its files are not those that it was written with"
+    raise ArtifactError(f"the backup is damaged ({damage})", where=where, expected=expected, remedy=remedy)
 
 
 def _made(settings: ServiceSettings, dest: Path, verify: bool, progress: Progress) -> _Made:
@@ -462,6 +513,6 @@ def checked_place(place: str) -> PurePosixPath:
     """A file's place in a home; ``ArtifactError`` for one that a backup of ours cannot name."""
     path = PurePosixPath(place)
     inside = place == STORE or (len(path.parts) > 1 and path.parts[0] in {"graphs", "embeddings", "jobs"})
-    if path.is_absolute() or ".." in path.parts or not inside:
+    if path.is_absolute() or ".." in path.parts or "\0" in place or not inside:
         raise ArtifactError("the backup names a file outside of a home", given=place, expected="a backup of rgrl's")
     return path

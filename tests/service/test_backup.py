@@ -276,6 +276,99 @@ def test_a_backup_that_names_other_places_is_refused(
         restore(in_another(tmp_path), tmp_path / "backup")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"bytes": ' + b"9" * 5000 + b"}",
+        b"[]",
+        b"null",
+        b'{"kind": "backup"}',
+        b'{"kind": "backup", "schema_version": 1}',
+    ],
+)
+def test_a_description_that_is_none_is_told_and_leaves_no_home(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, content: bytes
+) -> None:
+    backup(home, tmp_path / "backup")
+    (tmp_path / "backup" / BACKUP).write_bytes(content)
+    check_refused(tmp_path, home)
+
+
+def check_refused(tmp_path: Path, home: ServiceSettings) -> None:
+    before = seen(tmp_path / "backup")
+    for replace in (False, True):
+        with pytest.raises((ArtifactError, UsageError), match=r"backup\.json|schema version|outside of a home"):
+            backup(home, tmp_path / "backup", replace=replace)
+    with pytest.raises((ArtifactError, UsageError), match=r"backup\.json|schema version|outside of a home"):
+        restore(in_another(tmp_path), tmp_path / "backup")
+    assert seen(tmp_path / "backup") == before
+    assert not (tmp_path / "restored").exists()
+
+
+@pytest.mark.parametrize("value", [None, 1.5, "x", [], {}, [1], {"rgrl.sqlite": 1}, {"rgrl.sqlite": "../x"}])
+def test_every_field_of_a_description_is_looked_at(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, value: object
+) -> None:
+    backup(home, tmp_path / "backup")
+    whole = json.loads((tmp_path / "backup" / BACKUP).read_text())
+    for name in ("kind", "schema_version", "created_at", "home", "counts", "bytes", "outside", "content_hash", "files"):
+        # What is of the right kind is no damage that anybody could see.
+        if (name, value) in [("created_at", "x"), ("outside", []), ("counts", {}), ("counts", {"rgrl.sqlite": 1})]:
+            continue
+        _change(tmp_path / "backup", **{name: value})
+        check_refused(tmp_path, home)
+        (tmp_path / "backup" / BACKUP).write_text(json.dumps({key: whole[key] for key in whole if key != name}))
+        check_refused(tmp_path, home)
+        (tmp_path / "backup" / BACKUP).write_text(json.dumps(whole))
+
+
+@pytest.mark.parametrize("mark", ["", "[]", "{}", '"x"', "[" * 100_000, '{"content_hash": "of another"}'])
+def test_a_mark_that_is_not_of_this_backup_is_no_restore_to_go_on_with(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, mark: str
+) -> None:
+    backup(home, tmp_path / "backup")
+    (tmp_path / "restored").mkdir()
+    (tmp_path / "restored" / RESTORING).write_text(mark)
+    with pytest.raises(UsageError, match="of another backup"):
+        restore(in_another(tmp_path), tmp_path / "backup")
+
+
+@pytest.mark.parametrize("place", ["file/below", "/proc/below", "~nobody_of_that_name/b", "loop", "n" * 300])
+def test_a_place_that_cannot_be_is_one_clear_error(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, rgrl: Run, place: str
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    there = place if place.startswith("~") else tmp_path / place
+    backup(home, tmp_path / "backup")
+    code, _, err = rgrl("backup", there, "--home", home.home)
+    assert (code > 0, err.startswith("error: "), "remedy: " in err) == (True, True, True), err
+    code, _, err = rgrl("restore", there, "--home", tmp_path / "restored")
+    assert (code > 0, err.startswith("error: "), "remedy: " in err) == (True, True, True), err
+    if place not in {"loop", "~nobody_of_that_name/b"}:
+        code, _, err = rgrl("restore", tmp_path / "backup", "--home", there)
+        assert (code > 0, err.startswith("error: "), "remedy: " in err) == (True, True, True), err
+
+
+def test_a_read_only_place_is_one_clear_error(
+    tmp_path: Path, small_disk: Path, home: ServiceSettings, filled: Filled, rgrl: Run
+) -> None:
+    backup(home, small_disk / "backup")
+    (small_disk / "empty").mkdir()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    for dest in ("backup", "empty", "new"):
+        code, _, err = rgrl("backup", small_disk / dest, "--home", home.home)
+        assert (code, "the system refused: Read-only file system" in err) == (1, True), err
+    for there in ("empty", "new"):
+        code, _, err = rgrl("restore", small_disk / "backup", "--home", small_disk / there)
+        assert (code, "the system refused: Read-only file system" in err) == (1, True), err
+    restore(in_another(tmp_path), small_disk / "backup")
+    check_restored(in_another(tmp_path), filled)
+
+
 def test_a_damaged_backup_makes_no_home_and_is_made_whole(
     tmp_path: Path, home: ServiceSettings, filled: Filled
 ) -> None:
