@@ -217,6 +217,17 @@ def test_no_home_and_no_meaning(tmp_path: Path, home: ServiceSettings, filled: F
     assert code == 2
 
 
+@pytest.mark.parametrize("days", ["inf", "-inf", "nan", "1e300", "1e7", "36501"])
+def test_days_that_cannot_have_gone_by_are_one_clear_error(
+    home: ServiceSettings, filled: Filled, rgrl: Run, days: str
+) -> None:
+    code, _, err = rgrl("gc", "--home", home.home, f"--unaliased-days={days}")
+    too_low = "--unaliased-days': Input should be greater than or equal to 0"
+    assert (code, (too_low if days in {"-inf", "nan"} else "expected: days from 0 to 36500") in err) == (2, True)
+    assert rgrl("gc", "--home", home.home, "--unaliased-days=36500")[0] == 0
+    assert (home.embeddings / filled.embedding).exists()
+
+
 def test_the_server_is_asked_while_the_home_is_its(home: ServiceSettings, filled: Filled) -> None:
     with (home.home / "scheduler.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
