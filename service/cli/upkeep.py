@@ -83,7 +83,7 @@ def gc(
     from service.errors import ConflictError
     from service.settings import ServiceSettings
     from service.store import Store
-    from service.upkeep.garbage import collect, old_embeddings, remove_embeddings
+    from service.upkeep.garbage import check_writable, collect, old_embeddings, remove_embeddings
 
     settings = ServiceSettings(home=home)
     if not settings.jobs.is_dir():
@@ -93,6 +93,8 @@ def gc(
             expected="the home of a server, as rgrl serve makes it",
             remedy="name it with --home or RGRL_HOME",
         )
+
+    check_writable(settings)
 
     def by_server(identity: str) -> None:
         with connect(server, key) as client:

@@ -29,7 +29,7 @@ from service.store.jobs import active_jobs
 from service.store.rows import ENDED, now
 from service.store.tables import aliases, embeddings, graphs, jobs
 
-__all__ = ["TRASH", "Garbage", "collect", "old_embeddings", "remove_embeddings"]
+__all__ = ["TRASH", "Garbage", "check_writable", "collect", "old_embeddings", "remove_embeddings"]
 
 TRASH = ".trash"
 MOST_DAYS = 36_500
@@ -55,6 +55,18 @@ class _Known:
     rows: set[str]
     used: set[str]
     ended: set[str]
+
+
+def check_writable(settings: ServiceSettings) -> None:
+    """``UsageError`` for a home that takes no writes: the rows are read, and files moved, while no job can start."""
+    for folder in (settings.home, settings.graphs, settings.embeddings, settings.jobs):
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise UsageError(
+                "the home cannot be written to",
+                given=str(folder),
+                expected="a home that takes writes, with --dry-run too",
+                remedy="run it as the server's user, where the disk is not mounted read-only",
+            )
 
 
 def collect(store: Store, settings: ServiceSettings, *, dry_run: bool) -> list[Garbage]:
