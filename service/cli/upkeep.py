@@ -28,6 +28,9 @@ def backup(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read what DEST has already, too, and copy again what is damaged.")
     ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="DEST may hold the backup of another home, which is gone then.")
+    ] = False,
     home: Home = DEFAULT_HOME,
     as_json: AsJson = False,
 ) -> None:
@@ -39,7 +42,7 @@ def backup(
     from service.upkeep.backup import backup as run
 
     with _progress("backup", "folders") as progress:
-        made = run(ServiceSettings(home=home), dest, verify=verify, progress=progress)
+        made = run(ServiceSettings(home=home), dest, verify=verify, replace=replace, progress=progress)
     _tell(made, as_json)
 
 
@@ -80,7 +83,7 @@ def gc(
     from service.errors import ConflictError
     from service.settings import ServiceSettings
     from service.store import Store
-    from service.upkeep.garbage import collect, old_embeddings, remove_embeddings
+    from service.upkeep.garbage import check_writable, collect, old_embeddings, remove_embeddings
 
     settings = ServiceSettings(home=home)
     if not settings.jobs.is_dir():
@@ -90,6 +93,8 @@ def gc(
             expected="the home of a server, as rgrl serve makes it",
             remedy="name it with --home or RGRL_HOME",
         )
+
+    check_writable(settings)
 
     def by_server(identity: str) -> None:
         with connect(server, key) as client:

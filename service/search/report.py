@@ -18,6 +18,8 @@ def read_report(path: Path) -> dict[str, Any] | None:
     """The report of the set at ``path``, None before evaluate; ``ArtifactError`` for one that cannot be read."""
     try:
         report = json.loads(read_plain(path / REPORT))
+        # JSON can spell half of a surrogate pair, which no answer can hold.
+        json.dumps(report, ensure_ascii=False).encode()
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

@@ -12,16 +12,19 @@ import errno
 import hashlib
 import json
 import os
+import re
 import sqlite3
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy.exc import OperationalError
 
 from preprocessing.artifact import MANIFEST, code_version, fingerprint, hash_file, locked, write_json
@@ -42,17 +45,26 @@ __all__ = [
     "checked_place",
     "copied",
     "flush_folder",
+    "full_path",
     "object_path",
+    "read_backup",
     "writing_to",
 ]
 
 BACKUP, FILES = "backup.json", "files"
-KIND, SCHEMA_VERSION = "backup", 1
+UNFINISHED = "unfinished.json"
+"""Written before anything else: it tells the files of a first backup that was killed from files of the user's."""
+KIND, UNFINISHED_KIND, SCHEMA_VERSION = "backup", "unfinished backup", 1
 STORE = "rgrl.sqlite"
 """What the rows are called among the files, whatever database they come from."""
 LOGS, EVENTS = ("log.txt", "log.1.txt"), "events.jsonl"
 ATTEMPTS, WAIT_S = 5, 0.2
 CHUNK = 4 * 2**20
+_DIGEST, _SHORT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{2}")
+# What a killed backup leaves: half a file, half a backup.json, rows that were not yet among the files.
+_HALF = re.compile(r"tmp[a-z0-9_]{8}")
+_TORN = re.compile(rf"\.({re.escape(BACKUP)}|{re.escape(UNFINISHED)})\.[a-z0-9_]{{8}}")
+_SNAPSHOT = re.compile(r"\.snapshot\.[a-z0-9_]{8}")
 
 Progress = Callable[[int, int], None]
 
@@ -73,18 +85,25 @@ class _Made:
 
 
 def backup(
-    settings: ServiceSettings, dest: Path, *, verify: bool = False, progress: Progress = lambda *_: None
+    settings: ServiceSettings,
+    dest: Path,
+    *,
+    verify: bool = False,
+    replace: bool = False,
+    progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
     """Back ``settings.home`` up into ``dest``, while its server runs and jobs write; the answer sums it up.
 
-    With ``verify`` what ``dest`` has already is read and compared, and copied again where it is damaged. ``progress``
-    is called with how many of the rows' folders are done. ``UsageError`` for a folder that cannot be meant,
-    ``ArtifactError`` for a damaged file of the home: the backup before stays.
+    With ``verify`` what ``dest`` has already is read and compared, and copied again where it is damaged. With
+    ``replace`` it may be the backup of another home. ``progress`` is called with how many of the rows' folders are
+    done. ``UsageError`` for a folder that cannot be meant, ``ArtifactError`` for a damaged file of the home: the backup
+    before stays.
     """
-    dest = dest.expanduser().resolve()
-    _check_place(settings, dest)
-    dest.mkdir(parents=True, exist_ok=True)
-    with locked(dest / BACKUP), writing_to(dest):
+    dest = full_path(dest)
+    with writing_to(dest), _place(settings, dest):
+        _check_ours(settings, dest, replace)
+        if not (dest / BACKUP).exists():
+            write_json(dest / UNFINISHED, {"home": str(settings.home), "kind": UNFINISHED_KIND})
         (dest / FILES).mkdir(exist_ok=True)
         made = _made(settings, dest, verify, progress)
         written = {
@@ -103,7 +122,8 @@ def backup(
             flush_folder(folder)
         write_json(dest / BACKUP, written)
         flush_folder(dest)
-        freed = _remove_unnamed(dest / FILES, set(made.files.values()))
+        (dest / UNFINISHED).unlink(missing_ok=True)
+        freed = _remove_unnamed(dest, set(made.files.values()))
     return {
         "backup": str(dest),
         **made.counts,
@@ -113,6 +133,28 @@ def backup(
         "freed_bytes": freed,
         "outside": made.outside,
     }
+
+
+@contextmanager
+def _place(settings: ServiceSettings, dest: Path) -> Iterator[None]:
+    """``dest`` as a folder that is there, for this process alone."""
+    _check_place(settings, dest)
+    dest.mkdir(parents=True, exist_ok=True)
+    with locked(dest / BACKUP):
+        yield
+
+
+def full_path(path: Path) -> Path:
+    """Without ``~`` and links; ``UsageError`` where these lead nowhere."""
+    try:
+        return path.expanduser().resolve()
+    except (RuntimeError, OSError) as error:
+        raise UsageError(
+            f"the path leads nowhere: {error}",
+            given=str(path),
+            expected="a folder, or a path that does not exist",
+            remedy="name another folder",
+        ) from error
 
 
 def object_path(backup_folder: Path, digest: str) -> Path:
@@ -176,17 +218,100 @@ def _check_place(settings: ServiceSettings, dest: Path) -> None:
         )
     if dest.exists() and not dest.is_dir():
         raise UsageError("this is a file", given=str(dest), expected="a folder, or a path that does not exist")
-    if dest.is_dir() and not (dest / BACKUP).exists() and any(path.name != FILES for path in _shown(dest)):
+
+
+def _check_ours(settings: ServiceSettings, dest: Path, replace: bool) -> None:
+    """``dest`` is empty, or holds a backup of ours: of this home, unless another is to be replaced."""
+    expected = "an empty folder, an earlier backup, or a path that does not exist"
+    remedy = "name another folder"
+    if (dest / BACKUP).exists():
+        of = read_backup(dest)["home"]
+    elif (dest / UNFINISHED).exists():
+        of = _unfinished(dest)
+    elif any(not path.name.startswith(".") for path in dest.iterdir()):
         raise UsageError(
-            "the folder holds something else than a backup",
-            given=str(dest),
-            expected="an empty folder, an earlier backup, or a path that does not exist",
-            remedy="name another folder",
+            "the folder holds something else than a backup", given=str(dest), expected=expected, remedy=remedy
+        )
+    else:
+        return
+    files = dest / FILES
+    if files.is_symlink() or (files.exists() and not files.is_dir()):
+        raise UsageError(
+            "this is no folder of a backup's", given=str(files), expected="a folder, and no link", remedy=remedy
+        )
+    if of != str(settings.home) and not replace:
+        raise UsageError(
+            "the folder holds the backup of another home",
+            given=f"{dest}, of {of}",
+            expected=f"a backup of {settings.home}",
+            remedy="name another folder; or, if that home was moved here, or its backup is needed no more, --replace",
         )
 
 
-def _shown(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.iterdir() if not path.name.startswith("."))
+def _unfinished(dest: Path) -> str:
+    """Of which home a first backup was begun here."""
+    try:
+        begun = json.loads((dest / UNFINISHED).read_text(encoding="utf-8"))
+        if begun["kind"] == UNFINISHED_KIND:
+            return str(begun["home"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        pass
+    raise ArtifactError(
+        "this is no mark of a backup's",
+        where=str(dest / UNFINISHED),
+        expected="an empty folder, or a backup of rgrl's",
+        remedy="name another folder",
+    )
+
+
+class _Written(BaseModel):
+    """``backup.json``, as far as anything is done by it."""
+
+    model_config = ConfigDict(strict=True)
+
+    created_at: str
+    home: Annotated[str, Field(pattern="^/")]
+    counts: dict[str, int]
+    bytes: int
+    outside: list[str]
+    content_hash: str
+    files: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
+
+
+def read_backup(source: Path) -> dict[str, Any]:
+    """What the backup at ``source`` says of itself, which is what a backup of ours says."""
+    where = str(source / BACKUP)
+    expected = f"a folder that rgrl backup made, with its {BACKUP}"
+    remedy = "name another folder"
+    try:
+        written = json.loads((source / BACKUP).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ArtifactError("there is no backup here", given=str(source), expected=expected, remedy=remedy) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArtifactError(
+            f"the backup cannot be read ({error})", where=where, expected=expected, remedy=remedy
+        ) from error
+    if not isinstance(written, dict) or written.get("kind") != KIND:
+        raise ArtifactError("this is no backup of rgrl's", where=where, expected=expected, remedy=remedy)
+    if written.get("schema_version") != SCHEMA_VERSION:
+        raise UsageError(
+            "the backup has another schema version",
+            given=f"{written.get('schema_version')}, written by rgrl {written.get('code_version')}",
+            expected=str(SCHEMA_VERSION),
+            remedy="restore it with the version of rgrl that made it, or a later one",
+        )
+    try:
+        _Written.model_validate(written)
+    except ValidationError as error:
+        found = error.errors()[0]
+        damage = f"{'.'.join(map(str, found['loc']))}: {found['msg']}"
+    else:
+        for place in written["files"]:
+            checked_place(place)
+        if STORE in written["files"] and fingerprint(written["files"]) == written["content_hash"]:
+            return written
+        damage = "its files are not those that it was written with"
+    raise ArtifactError(f"the backup is damaged ({damage})", where=where, expected=expected, remedy=remedy)
 
 
 def _made(settings: ServiceSettings, dest: Path, verify: bool, progress: Progress) -> _Made:
@@ -215,25 +340,46 @@ class _Copying:
             snapshot(self._settings.database, store)
             with closing(sqlite3.connect(store)) as rows:
                 # Columns that every version has had: an older store is backed up before it is migrated, too.
-                graphs = rows.execute("SELECT bundle FROM graphs WHERE state = 'ready' ORDER BY id").fetchall()
-                sets = rows.execute("SELECT path FROM embeddings WHERE state = 'ready' ORDER BY id").fetchall()
+                graphs = rows.execute("SELECT id, bundle FROM graphs WHERE state = 'ready' ORDER BY id").fetchall()
+                sets = rows.execute("SELECT id, path FROM embeddings WHERE state = 'ready' ORDER BY id").fetchall()
                 jobs = rows.execute("SELECT id, status, events_offset FROM jobs ORDER BY id").fetchall()
+            self._check_here({f"graphs/{identity}/bundle": path for identity, path in graphs})
+            self._check_here({f"embeddings/{identity}": path for identity, path in sets})
             self._keep(store, STORE)
-        self._made.counts = {"graphs": len(graphs), "embeddings": len(sets), "jobs": len(jobs)}
+        self._made.counts = {
+            "graphs": sum(self._inside(path) for _, path in graphs),
+            "embeddings": sum(self._inside(path) for _, path in sets),
+            "jobs": len(jobs),
+        }
         total = len(graphs) + len(sets) + len(jobs)
-        for done, (path,) in enumerate(graphs + sets):
+        for done, (_, path) in enumerate(graphs + sets):
             self._progress(done, total)
-            self._artifact(Path(path))
+            if self._inside(path):
+                self._artifact(Path(path))
+            else:
+                self._made.outside.append(path)
         for done, job in enumerate(jobs, len(graphs) + len(sets)):
             self._progress(done, total)
             self._job(*job)
         self._progress(total, total)
         return self._made
 
+    def _inside(self, path: str) -> bool:
+        return Path(path).is_relative_to(self._settings.home)
+
+    def _check_here(self, paths: dict[str, str]) -> None:
+        """``paths`` of rows are by where a server puts what it makes in its home: that home is this one."""
+        for place, path in paths.items():
+            if Path(path).parts[-len(Path(place).parts) :] == Path(place).parts and not self._inside(path):
+                raise UsageError(
+                    "what the rows stand for lies in another home",
+                    given=path,
+                    expected=str(self._settings.home / place),
+                    remedy="back the home up under the path that its server has; to move or copy a home, back it up "
+                    "there and restore it here",
+                )
+
     def _artifact(self, path: Path) -> None:
-        if not path.is_relative_to(self._settings.home):
-            self._made.outside.append(str(path))
-            return
         known: dict[Path, str] = {}
         for folder, folders, names in os.walk(path, onerror=_gone):
             # Hidden is what is being made, or half made.
@@ -322,19 +468,35 @@ def _changed(file: Path, why: str) -> _ChangedError:
     )
 
 
-def _remove_unnamed(files: Path, named: set[str]) -> int:
-    """Remove what the backup before had alone, and what killed ones left; how many bytes."""
+def _remove_unnamed(dest: Path, named: set[str]) -> int:
+    """Remove what the backup before had alone, and what killed ones left; how many bytes. Other names stay."""
     freed = 0
-    for file in [*files.glob("*/*"), *files.glob("tmp*")]:
-        if file.is_file() and file.name not in named:
-            freed += file.stat().st_size
+    for file in _removable(dest, named):
+        found = file.lstat()
+        if stat.S_ISREG(found.st_mode):
+            freed += found.st_size
             file.unlink()
-    for snapshot_left in files.parent.glob(".snapshot.*"):
-        for file in snapshot_left.iterdir():
-            freed += file.stat().st_size
-            file.unlink()
-        snapshot_left.rmdir()
+    for folder in _snapshots(dest):
+        with suppress(OSError):
+            folder.rmdir()
     return freed
+
+
+def _removable(dest: Path, named: set[str]) -> Iterator[Path]:
+    for path in list((dest / FILES).iterdir()):
+        if _HALF.fullmatch(path.name):
+            yield path
+        elif _SHORT.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            for file in list(path.iterdir()):
+                if _DIGEST.fullmatch(file.name) and file.name.startswith(path.name) and file.name not in named:
+                    yield file
+    yield from [path for path in dest.iterdir() if _TORN.fullmatch(path.name)]
+    for folder in _snapshots(dest):
+        yield from [path for path in folder.iterdir() if path.name.startswith(STORE)]
+
+
+def _snapshots(dest: Path) -> list[Path]:
+    return [path for path in dest.iterdir() if _SNAPSHOT.fullmatch(path.name) and not path.is_symlink()]
 
 
 def flush_folder(folder: Path) -> None:
@@ -351,6 +513,6 @@ def checked_place(place: str) -> PurePosixPath:
     """A file's place in a home; ``ArtifactError`` for one that a backup of ours cannot name."""
     path = PurePosixPath(place)
     inside = place == STORE or (len(path.parts) > 1 and path.parts[0] in {"graphs", "embeddings", "jobs"})
-    if path.is_absolute() or ".." in path.parts or not inside:
+    if path.is_absolute() or ".." in path.parts or "\0" in place or not inside:
         raise ArtifactError("the backup names a file outside of a home", given=place, expected="a backup of rgrl's")
     return path

@@ -29,9 +29,10 @@ from service.store.jobs import active_jobs
 from service.store.rows import ENDED, now
 from service.store.tables import aliases, embeddings, graphs, jobs
 
-__all__ = ["TRASH", "Garbage", "collect", "old_embeddings", "remove_embeddings"]
+__all__ = ["TRASH", "Garbage", "check_writable", "collect", "old_embeddings", "remove_embeddings"]
 
 TRASH = ".trash"
+MOST_DAYS = 36_500
 _ID = re.compile(r"(graph|emb|job)_[0-9a-f]{32}")
 _HALF = re.compile(r"\.(?P<target>.+)\.(?P<kind>partial|old)")
 _TORN = re.compile(r"\..+\.json\.[a-z0-9_]{8}")
@@ -54,6 +55,18 @@ class _Known:
     rows: set[str]
     used: set[str]
     ended: set[str]
+
+
+def check_writable(settings: ServiceSettings) -> None:
+    """``UsageError`` for a home that takes no writes: the rows are read, and files moved, while no job can start."""
+    for folder in (settings.home, settings.graphs, settings.embeddings, settings.jobs):
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise UsageError(
+                "the home cannot be written to",
+                given=str(folder),
+                expected="a home that takes writes, with --dry-run too",
+                remedy="run it as the server's user, where the disk is not mounted read-only",
+            )
 
 
 def collect(store: Store, settings: ServiceSettings, *, dry_run: bool) -> list[Garbage]:
@@ -80,7 +93,16 @@ def collect(store: Store, settings: ServiceSettings, *, dry_run: bool) -> list[G
 
 
 def old_embeddings(store: Store, settings: ServiceSettings, days: float) -> list[Garbage]:
-    """Embedding sets that this server made more than ``days`` ago, no alias names, and no unfinished job uses."""
+    """Embedding sets that this server made more than ``days`` ago, no alias names, and no unfinished job uses;
+    ``UsageError`` for what is no number of days that can have gone by.
+    """
+    if not 0 <= days <= MOST_DAYS:
+        raise UsageError(
+            "no set can be so old",
+            given=f"{days:g} days",
+            expected=f"days from 0 to {MOST_DAYS}",
+            remedy="give fewer, or leave --unaliased-days out: then no set is deleted",
+        )
     named = select(aliases.c.embedding)
     old = embeddings.c.created_at < now() - timedelta(days=days)
     query = select(embeddings.c.id).where(embeddings.c.state == "ready", old, embeddings.c.id.not_in(named))

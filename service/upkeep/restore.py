@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,13 @@ from service.store.rows import now
 from service.store.snapshot import as_one_file, copy_rows, count_rows
 from service.store.tables import embeddings, graphs, jobs
 from service.upkeep.backup import (
-    BACKUP,
-    KIND,
-    SCHEMA_VERSION,
     STORE,
     Progress,
-    checked_place,
     copied,
     flush_folder,
+    full_path,
     object_path,
+    read_backup,
     writing_to,
 )
 
@@ -44,11 +43,10 @@ def restore(settings: ServiceSettings, source: Path, *, progress: Progress = lam
     ran begin their present stage anew. A killed restore is gone on with by the same call. ``UsageError`` for a home or
     a database that holds something, and for a backup of a later version; ``ArtifactError`` for a damaged one.
     """
-    source = source.expanduser().resolve()
-    written = _read(source)
+    source = full_path(source)
+    written = read_backup(source)
     home = settings.home
-    going_on = _claimed(settings, written["content_hash"])
-    with locked(home / RESTORING), writing_to(home):
+    with writing_to(home), _claimed(settings, written["content_hash"]) as going_on:
         rows = home / f".{STORE}.restoring"
         for leftover in home.glob(f"{rows.name}*"):
             leftover.unlink()
@@ -60,7 +58,7 @@ def restore(settings: ServiceSettings, source: Path, *, progress: Progress = lam
                 _begun_anew(connection)
         finally:
             store.close()
-        places = {checked_place(place): digest for place, digest in written["files"].items() if place != STORE}
+        places = {Path(place): digest for place, digest in written["files"].items() if place != STORE}
         for done, (place, digest) in enumerate(places.items()):
             progress(done, len(places))
             _put(source, digest, home / place)
@@ -82,32 +80,18 @@ def restore(settings: ServiceSettings, source: Path, *, progress: Progress = lam
     }
 
 
-def _read(source: Path) -> dict[str, Any]:
-    """What the backup says of itself."""
-    expected = f"a folder that rgrl backup made, with its {BACKUP}"
-    try:
-        written = json.loads((source / BACKUP).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise ArtifactError("there is no backup here", given=str(source), expected=expected) from None
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"the backup cannot be read ({error})", where=str(source / BACKUP)) from error
-    if not isinstance(written, dict) or written.get("kind") != KIND:
-        raise ArtifactError("this is no backup of rgrl's", where=str(source / BACKUP), expected=expected)
-    if written.get("schema_version") != SCHEMA_VERSION:
-        raise UsageError(
-            "the backup has another schema version",
-            given=f"{written.get('schema_version')}, written by rgrl {written.get('code_version')}",
-            expected=str(SCHEMA_VERSION),
-            remedy="restore it with the version of rgrl that made it, or a later one",
-        )
-    return written
+@contextmanager
+def _claimed(settings: ServiceSettings, content_hash: str) -> Iterator[bool]:
+    """The home for this process alone, marked as being made of this backup; whether an earlier restore had begun to."""
+    going_on = _marked(settings, content_hash)
+    with locked(settings.home / RESTORING):
+        yield going_on
 
 
-def _claimed(settings: ServiceSettings, content_hash: str) -> bool:
-    """Mark the home as being made of this backup; whether an earlier restore had begun to."""
+def _marked(settings: ServiceSettings, content_hash: str) -> bool:
     home = settings.home
     mark = home / RESTORING
-    with suppress(FileNotFoundError, NotADirectoryError):
+    with suppress(FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError, RecursionError):
         if json.loads(mark.read_text(encoding="utf-8"))["content_hash"] == content_hash:
             return True
     if home.exists() and (not home.is_dir() or any(one.name != OF_THE_DISK for one in home.iterdir())):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from compose_file import COMPOSE, Service, document, in_order, services
 
+from service.box_secrets import GRAFANA_GROUP, GRAFANA_PASSWORD
 from service.health import READY
 from service.settings import ServiceSettings
 
@@ -116,7 +117,33 @@ def test_without_gpus_the_box_is_the_same() -> None:
         assert gpu.networks.keys() == cpu.networks.keys()
         assert name in {alias for names in cpu.networks.values() for alias in names}, "peers call it by one name"
         assert _normal(gpu) == _normal(cpu)
-    assert SERVICES["ray-head"].raw["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
+    devices = SERVICES["ray-head"].raw["deploy"]["resources"]["reservations"]["devices"]
+    assert devices == [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}]
+
+
+def test_what_grafanas_image_is_given_is_what_it_looks_for() -> None:
+    """It is in no package that could be started here: by its documentation (Configure a Docker image; HTTP API)."""
+    grafana = SERVICES["grafana"]
+    raw = grafana.raw
+    assert raw["healthcheck"]["test"][-1] == "http://127.0.0.1:3000/api/health"
+    assert raw["ports"] == ["127.0.0.1:3000:3000"]
+    assert grafana.environment["GF_SECURITY_ADMIN_PASSWORD__FILE"] == f"/run/rgrl/{GRAFANA_PASSWORD}"
+    assert str(GRAFANA_GROUP) in SERVICES["secrets"].raw["group_add"]
+    assert {mount.target for mount in grafana.mounts} == {
+        *("/etc/grafana/provisioning", "/etc/grafana/dashboards", "/var/lib/grafana", "/run/rgrl")
+    }
+    assert raw["tmpfs"] == ["/tmp"]
+
+
+@pytest.mark.parametrize("service", SERVICES.values(), ids=lambda service: service.name)
+def test_health_is_looked_at_often_and_given_time_to_come(service: Service) -> None:
+    health = service.raw.get("healthcheck")
+    if health is None:
+        assert service.name == "secrets", "it ends at once"
+        return
+    seconds = {key: int(health[key].removesuffix("s")) for key in ("interval", "timeout", "start_period")}
+    assert seconds["timeout"] <= seconds["interval"] <= 10 <= seconds["start_period"]
+    assert 3 <= health["retries"] <= 5
     assert "deploy" not in SERVICES["rgrl"].raw, "the API needs none"
 
 

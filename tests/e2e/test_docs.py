@@ -269,6 +269,7 @@ def leaf(words: list[str]) -> tuple[click.Command, list[str]]:
     rest = list(words)
     while (known := getattr(command, "commands", None)) is not None:
         if not rest or rest[0] not in known:
+            assert not rest or rest[0].startswith("-"), f"there is no command {' '.join(words)}"
             break
         command = known[rest.pop(0)]
     return command, rest

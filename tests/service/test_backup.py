@@ -142,14 +142,36 @@ def test_what_lies_outside_of_the_home_is_told(
     with store.writing() as connection:
         connection.execute(text("UPDATE embeddings SET path = :path"), {"path": str(moved)})
     store.close()
-    code, out, err = rgrl("backup", tmp_path / "backup", "--home", home.home)
+    code, out, err = rgrl("backup", tmp_path / "backup", "--home", home.home, "--json")
+    told = json.loads(out)
+    assert (code, told["outside"], told["graphs"], told["embeddings"]) == (0, [str(moved)], 1, 0)
+    code, _, err = rgrl("backup", tmp_path / "backup", "--home", home.home)
     assert (code, str(moved) in err) == (0, True)
-    assert "embeddings" in out
     code, out, _ = rgrl("restore", tmp_path / "backup", "--home", tmp_path / "restored", "--json")
     assert json.loads(out)["outside"] == [str(moved)]
     restored = Store(in_another(tmp_path))
     assert restored.embedding("live").path == str(moved)
     restored.close()
+
+
+@pytest.mark.parametrize("original", ["stays", "is gone"])
+@pytest.mark.parametrize("holds", ["graphs", "embeddings", "both"])
+def test_a_home_that_lies_elsewhere_than_its_rows_say_is_refused(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, rgrl: Run, original: str, holds: str
+) -> None:
+    elsewhere = in_another(tmp_path)
+    shutil.copytree(home.home, elsewhere.home)
+    with closing(sqlite3.connect(elsewhere.home / "rgrl.sqlite")) as connection, connection:
+        for table in {"graphs": ["embeddings"], "embeddings": ["graphs"], "both": []}[holds]:
+            connection.execute(f"DELETE FROM {table}")
+    if original == "is gone":
+        shutil.rmtree(home.home)
+    code, _, err = rgrl("backup", tmp_path / "backup", "--home", elsewhere.home)
+    assert (code, "lies in another home" in err) == (2, True)
+    place = f"embeddings/{filled.embedding}" if holds == "embeddings" else f"graphs/{filled.graph}/bundle"
+    assert f"given: {home.home / place}" in err
+    assert f"expected: {elsewhere.home / place}" in err
+    assert not (tmp_path / "backup" / BACKUP).exists()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
@@ -254,6 +276,99 @@ def test_a_backup_that_names_other_places_is_refused(
         restore(in_another(tmp_path), tmp_path / "backup")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"bytes": ' + b"9" * 5000 + b"}",
+        b"[]",
+        b"null",
+        b'{"kind": "backup"}',
+        b'{"kind": "backup", "schema_version": 1}',
+    ],
+)
+def test_a_description_that_is_none_is_told_and_leaves_no_home(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, content: bytes
+) -> None:
+    backup(home, tmp_path / "backup")
+    (tmp_path / "backup" / BACKUP).write_bytes(content)
+    check_refused(tmp_path, home)
+
+
+def check_refused(tmp_path: Path, home: ServiceSettings) -> None:
+    before = seen(tmp_path / "backup")
+    for replace in (False, True):
+        with pytest.raises((ArtifactError, UsageError), match=r"backup\.json|schema version|outside of a home"):
+            backup(home, tmp_path / "backup", replace=replace)
+    with pytest.raises((ArtifactError, UsageError), match=r"backup\.json|schema version|outside of a home"):
+        restore(in_another(tmp_path), tmp_path / "backup")
+    assert seen(tmp_path / "backup") == before
+    assert not (tmp_path / "restored").exists()
+
+
+@pytest.mark.parametrize("value", [None, 1.5, "x", [], {}, [1], {"rgrl.sqlite": 1}, {"rgrl.sqlite": "../x"}])
+def test_every_field_of_a_description_is_looked_at(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, value: object
+) -> None:
+    backup(home, tmp_path / "backup")
+    whole = json.loads((tmp_path / "backup" / BACKUP).read_text())
+    for name in ("kind", "schema_version", "created_at", "home", "counts", "bytes", "outside", "content_hash", "files"):
+        # What is of the right kind is no damage that anybody could see.
+        if (name, value) in [("created_at", "x"), ("outside", []), ("counts", {}), ("counts", {"rgrl.sqlite": 1})]:
+            continue
+        _change(tmp_path / "backup", **{name: value})
+        check_refused(tmp_path, home)
+        (tmp_path / "backup" / BACKUP).write_text(json.dumps({key: whole[key] for key in whole if key != name}))
+        check_refused(tmp_path, home)
+        (tmp_path / "backup" / BACKUP).write_text(json.dumps(whole))
+
+
+@pytest.mark.parametrize("mark", ["", "[]", "{}", '"x"', "[" * 100_000, '{"content_hash": "of another"}'])
+def test_a_mark_that_is_not_of_this_backup_is_no_restore_to_go_on_with(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, mark: str
+) -> None:
+    backup(home, tmp_path / "backup")
+    (tmp_path / "restored").mkdir()
+    (tmp_path / "restored" / RESTORING).write_text(mark)
+    with pytest.raises(UsageError, match="of another backup"):
+        restore(in_another(tmp_path), tmp_path / "backup")
+
+
+@pytest.mark.parametrize("place", ["file/below", "/proc/below", "~nobody_of_that_name/b", "loop", "n" * 300])
+def test_a_place_that_cannot_be_is_one_clear_error(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, rgrl: Run, place: str
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    there = place if place.startswith("~") else tmp_path / place
+    backup(home, tmp_path / "backup")
+    code, _, err = rgrl("backup", there, "--home", home.home)
+    assert (code > 0, err.startswith("error: "), "remedy: " in err) == (True, True, True), err
+    code, _, err = rgrl("restore", there, "--home", tmp_path / "restored")
+    assert (code > 0, err.startswith("error: "), "remedy: " in err) == (True, True, True), err
+    if place not in {"loop", "~nobody_of_that_name/b"}:
+        code, _, err = rgrl("restore", tmp_path / "backup", "--home", there)
+        assert (code > 0, err.startswith("error: "), "remedy: " in err) == (True, True, True), err
+
+
+def test_a_read_only_place_is_one_clear_error(
+    tmp_path: Path, small_disk: Path, home: ServiceSettings, filled: Filled, rgrl: Run
+) -> None:
+    backup(home, small_disk / "backup")
+    (small_disk / "empty").mkdir()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    for dest in ("backup", "empty", "new"):
+        code, _, err = rgrl("backup", small_disk / dest, "--home", home.home)
+        assert (code, "the system refused: Read-only file system" in err) == (1, True), err
+    for there in ("empty", "new"):
+        code, _, err = rgrl("restore", small_disk / "backup", "--home", small_disk / there)
+        assert (code, "the system refused: Read-only file system" in err) == (1, True), err
+    restore(in_another(tmp_path), small_disk / "backup")
+    check_restored(in_another(tmp_path), filled)
+
+
 def test_a_damaged_backup_makes_no_home_and_is_made_whole(
     tmp_path: Path, home: ServiceSettings, filled: Filled
 ) -> None:
@@ -316,6 +431,113 @@ def test_places_that_cannot_be_meant(tmp_path: Path, home: ServiceSettings, fill
         restore(home, tmp_path / "backup")
     (tmp_path / "restored" / "lost+found").mkdir(parents=True)
     restore(in_another(tmp_path), tmp_path / "backup")
+
+
+SHA = "ab" + "0" * 62
+
+
+def seen(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"files/holiday/photo.jpg": "x"},
+        {f"files/ab/{SHA}": "x"},
+        {"files/tmpabcdefgh": "x"},
+        {"backup.json": '{"sets": 3}', f"files/ab/{SHA}": "x"},
+        {"backup.json": "no json", f"files/ab/{SHA}": "x"},
+        {"unfinished.json": "[]", f"files/ab/{SHA}": "x"},
+        {"unfinished.json": '{"kind": "letter"}', f"files/ab/{SHA}": "x"},
+    ],
+)
+def test_a_folder_of_the_users_is_refused_and_left_as_it_is(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, files: dict[str, str]
+) -> None:
+    for name, content in files.items():
+        (tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mine" / name).write_text(content)
+    before = seen(tmp_path / "mine")
+    for replace in (False, True):
+        with pytest.raises((UsageError, ArtifactError), match=r"something else|cannot be read|no backup of|no mark"):
+            backup(home, tmp_path / "mine", replace=replace)
+    assert seen(tmp_path / "mine") == before
+
+
+@pytest.mark.parametrize("of", ["nothing", "backup"])
+def test_files_are_no_link(tmp_path: Path, home: ServiceSettings, filled: Filled, of: str) -> None:
+    (tmp_path / "mine" / "ab").mkdir(parents=True)
+    (tmp_path / "mine" / "ab" / SHA).write_text("x")
+    if of == "backup":
+        backup(home, tmp_path / "backup")
+        (tmp_path / "backup" / "files").rename(tmp_path / "before")
+    else:
+        (tmp_path / "backup").mkdir()
+    (tmp_path / "backup" / "files").symlink_to(tmp_path / "mine")
+    with pytest.raises(UsageError, match=r"no link|something else"):
+        backup(home, tmp_path / "backup")
+    assert seen(tmp_path / "mine") == {f"ab/{SHA}": b"x"}
+
+
+def test_only_what_a_backup_made_is_removed_from_it(tmp_path: Path, home: ServiceSettings, filled: Filled) -> None:
+    dest = tmp_path / "backup"
+    backup(home, dest)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / SHA).touch()
+    (dest / "files" / "ab").mkdir(exist_ok=True)
+    (dest / "files" / "00").mkdir(exist_ok=True)
+    (dest / "files" / "a").symlink_to(tmp_path / "mine")
+    (dest / ".snapshot.abcdefgh").mkdir()
+    (dest / ".snapshot.daily").mkdir()
+    mine = ["files/ab/letter", f"files/00/{SHA}", "files/tmp.txt", "files/note", ".snapshot.daily/rgrl.sqlite", "x"]
+    ours = [f"files/ab/{SHA}", "files/tmpabcdefgh", ".snapshot.abcdefgh/rgrl.sqlite-wal", ".backup.json.abcdefgh"]
+    for name in mine + ours:
+        (dest / name).write_text("x")
+    link = dest / "files" / "ba"
+    if not link.exists():
+        link.symlink_to(tmp_path / "mine")
+    told = backup(home, dest)
+    assert [name for name in mine if not (dest / name).exists()] == []
+    assert [name for name in ours if (dest / name).exists()] == []
+    assert told["freed_bytes"] >= len(ours)
+    assert not (dest / ".snapshot.abcdefgh").exists()
+    assert (tmp_path / "mine" / SHA).exists()
+
+
+def test_a_first_backup_that_failed_is_gone_on_with(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> None:
+        raise OSError("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backups, "fingerprint", failing)
+        with pytest.raises(ResourceError):
+            backup(home, tmp_path / "backup")
+    assert not (tmp_path / "backup" / BACKUP).exists()
+    made = backup(home, tmp_path / "backup")
+    assert made["copied_bytes"] < made["bytes"]
+    assert sorted(path.name for path in (tmp_path / "backup").iterdir()) == [BACKUP, "files"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_backup_of_another_home_stays_unless_it_is_to_be_replaced(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, rgrl: Run, whole: bool
+) -> None:
+    dest, other = tmp_path / "backup", in_another(tmp_path)
+    fill(other)
+    backup(home, dest)
+    if not whole:
+        (dest / BACKUP).unlink()
+        (dest / "unfinished.json").write_text(json.dumps({"kind": "unfinished backup", "home": str(home.home)}))
+    before = seen(dest)
+    code, _, err = rgrl("backup", dest, "--home", other.home)
+    assert (code, seen(dest)) == (2, before)
+    for part in ("the backup of another home", f"of {home.home}", f"a backup of {other.home}", "--replace"):
+        assert part in err
+    code, _, err = rgrl("backup", dest, "--home", other.home, "--replace")
+    assert (code, json.loads((dest / BACKUP).read_text())["home"]) == (0, str(other.home)), err
 
 
 def test_a_kill_leaves_the_backup_before_or_the_new_one(tmp_path: Path, home: ServiceSettings, filled: Filled) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -215,6 +217,35 @@ def test_no_home_and_no_meaning(tmp_path: Path, home: ServiceSettings, filled: F
     assert not (tmp_path / "nowhere").exists()
     code, _, err = rgrl("gc", "--home", home.home, "--unaliased-days", "-1")
     assert code == 2
+
+
+@pytest.mark.parametrize("days", ["inf", "-inf", "nan", "1e300", "1e7", "36501"])
+def test_days_that_cannot_have_gone_by_are_one_clear_error(
+    home: ServiceSettings, filled: Filled, rgrl: Run, days: str
+) -> None:
+    code, _, err = rgrl("gc", "--home", home.home, f"--unaliased-days={days}")
+    too_low = "--unaliased-days': Input should be greater than or equal to 0"
+    assert (code, (too_low if days in {"-inf", "nan"} else "expected: days from 0 to 36500") in err) == (2, True)
+    assert rgrl("gc", "--home", home.home, "--unaliased-days=36500")[0] == 0
+    assert (home.embeddings / filled.embedding).exists()
+
+
+@pytest.mark.parametrize("part", ["", "graphs", "embeddings", "jobs"])
+@pytest.mark.parametrize("options", [[], ["--dry-run"], ["--unaliased-days=0"]])
+def test_a_read_only_home_is_told_as_one(
+    home: ServiceSettings, filled: Filled, rgrl: Run, part: str, options: list[str]
+) -> None:
+    folder = home.home / part
+    bind = ["mount", "--bind", folder, folder]
+    if os.geteuid() != 0 or subprocess.run(bind, check=False, capture_output=True).returncode != 0:
+        pytest.skip("no file system may be mounted here")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+        code, out, err = rgrl("gc", "--home", home.home, *options)
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+    assert (code, out) == (2, "")
+    assert f"error: the home cannot be written to\n  given: {folder}\n" in err
 
 
 def test_the_server_is_asked_while_the_home_is_its(home: ServiceSettings, filled: Filled) -> None:

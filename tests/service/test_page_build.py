@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -104,6 +107,31 @@ def test_a_failed_build_is_one_error_and_leaves_the_page_that_was(
     assert (built / "index.html").read_text() == FRONT.format("0" * 64)
 
 
+def test_a_registry_that_is_not_there_is_told_soon_and_shortly(
+    backend: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = "https://127.0.0.1:9/none/-/none-1.0.0.tgz"
+    package = {"version": "1.0.0", "resolved": url, "integrity": "sha512-AAAA"}
+    root = {"name": "page", "version": "1.0.0", "dependencies": {"none": "1.0.0"}}
+    lock = {
+        "name": "page",
+        "version": "1.0.0",
+        "lockfileVersion": 3,
+        "packages": {"": root, "node_modules/none": package},
+    }
+    (backend.SOURCES / "package.json").write_text(json.dumps(root))
+    (backend.SOURCES / "package-lock.json").write_text(json.dumps(lock))
+    monkeypatch.setenv("npm_config_registry", "https://127.0.0.1:9/")
+    monkeypatch.setenv("npm_config_cache", str(backend.SOURCES.parent / "cache"))
+    began = time.monotonic()
+    with pytest.raises(SystemExit, match=r"could not fetch.*registry URL.*NODE_EXTRA_CA_CERTS.*cafile"):
+        backend.build_page()
+    assert time.monotonic() - began < 30
+    said = capfd.readouterr().err
+    assert "ECONNREFUSED" in said
+    assert "    at " not in said
+
+
 def test_without_node_the_remedy_names_its_wheel(backend: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     monkeypatch.setattr(shutil, "which", lambda _name: None)
@@ -114,6 +142,19 @@ def test_without_node_the_remedy_names_its_wheel(backend: ModuleType, monkeypatc
 def test_the_page_that_is_here_is_of_the_sources_that_are_here() -> None:
     backend = load(PAGE / "page_build.py")
     assert backend._built_from() == backend._digest(), "make page"
+
+
+def test_every_package_in_the_page_is_named_with_its_licence() -> None:
+    text = (ROOT / "service" / "api" / "page" / "third-party-licenses.txt").read_text(encoding="utf-8")
+    parts = re.split(r"^={80}\n(.+) \S+ \(.+\)\n={80}\n", text, flags=re.MULTILINE)
+    told = dict(zip(parts[1::2], parts[2::2], strict=True))
+    direct = json.loads((PAGE / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    # Arrow brings these two along; what the page is only built with is not in it.
+    assert set(told) == {*direct, "flatbuffers", "tslib"}
+    for name, licence in told.items():
+        assert len(licence) > 500, name
+        assert re.search("copyright", licence, re.IGNORECASE), name
+    assert "The Apache Software Foundation (http" in told["apache-arrow"], "its NOTICE"
 
 
 @pytest.mark.slow
@@ -136,5 +177,6 @@ def test_a_wheel_of_the_archive_of_sources_needs_no_node_and_has_the_page(tmp_pa
     with zipfile.ZipFile(build("wheel", folder)) as wheel:
         names = set(wheel.namelist())
     page = ROOT / "service" / "api" / "page"
+    assert "service/api/page/third-party-licenses.txt" in names
     assert {f"service/api/page/{path.name}" for path in page.iterdir()} <= names
     assert [name for name in names if name.startswith("service/page/")] == []

@@ -34,7 +34,9 @@ def test_it_comes_whole_and_what_is_no_number_as_null(tmp_path: Path, path: Path
             assert ours.report(identity) == expected
 
 
-@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"[1]", b"{", b"\xff", b"[" * 100_000, b'{"a": ["\\ud800"]}', b'{"\\udfff": 1}']
+)
 def test_a_damaged_one_is_a_conflict_with_its_remedy(tmp_path: Path, path: Path, content: bytes) -> None:
     with TestClient(create_app(settings(tmp_path)), raise_server_exceptions=False) as client:
         identity = add_set(client.app.state.store, path)  # type: ignore[attr-defined]

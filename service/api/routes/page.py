@@ -27,7 +27,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 # A file's name changes with what it holds, save for the page's own and for what it names without a mark of it.
-UNMARKED = frozenset({FRONT, "theme.js"})
+UNMARKED = frozenset({FRONT, "theme.js", "third-party-licenses.txt"})
 LASTING = "public, max-age=31536000, immutable"
 
 

@@ -60,6 +60,8 @@ def test_keyboard_alone(server: Server, look: Look) -> None:
     shortcuts = page.get_by_role("dialog", name="Shortcuts")
     expect(shortcuts).to_be_visible()
     assert faults(page) == []
+    licences = shortcuts.get_by_role("link", name="Licences").get_attribute("href")
+    assert "apache-arrow" in server.client.get(licences).text
     press("g")
     press("j")
     title(page, "New job")
@@ -99,6 +101,28 @@ def test_a_server_that_goes_and_comes_back(server: Server, look: Look) -> None:
     expect(page.get_by_text("The server does not answer")).to_have_count(0)
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (502, "null"),
+        (502, '{"detail": 5, "errors": 5, "remedy": []}'),
+        (502, '{"errors": [null, 5, {"pointer": "/name"}]}'),
+        (502, "<html>Bad gateway</html>"),
+        (502, ""),
+        (403, "7"),
+        (200, "<html>Sign in</html>"),
+        (200, ""),
+    ],
+)
+def test_what_a_proxy_answers_is_told_by_its_status(server: Server, look: Look, status: int, body: str) -> None:
+    page = look(server, "#/aliases")
+    title(page, "Aliases")
+    page.route("**/v1/**", lambda route: route.fulfill(status=status, body=body))
+    page.reload()
+    expect(page.locator("#main").get_by_role("alert").first).to_contain_text(f"status {status}")
+    assert faults(page) == []
+
+
 def test_keys_are_made_shown_once_asked_for_and_revoked(server: Server, look: Look) -> None:
     page = look(server, "#/keys")
     expect(page.get_by_text("No keys")).to_be_visible()
@@ -136,3 +160,23 @@ def test_keys_are_made_shown_once_asked_for_and_revoked(server: Server, look: Lo
     # Without a live key the server, of loopback alone, needs none.
     expect(page.get_by_role("row", name="<b>mine</b>")).to_contain_text("revoked")
     assert server.client.get("/v1/jobs").status_code == 200
+
+
+@pytest.mark.parametrize("typed", ["rgrl_abc…", "€", "rgrl_a b"])
+def test_what_no_header_can_hold_is_no_key(server: Server, look: Look, typed: str) -> None:
+    made = server.client.post("/v1/keys", json={"name": "mine", "scopes": ["admin"]}).json()
+    token = made["token"]
+    try:
+        page = look(server, "#/jobs", key="rgrl_from_before…")
+        asked = page.get_by_role("dialog", name="API key")
+        expect(asked.get_by_role("alert")).to_have_text("This server needs an API key.")
+        page.get_by_label("Key", exact=True).fill(typed)
+        page.keyboard.press("Enter")
+        expect(asked.get_by_role("alert")).to_contain_text("This is no API key")
+        page.get_by_label("Key", exact=True).fill(token)
+        page.keyboard.press("Enter")
+        expect(asked).to_have_count(0)
+        expect(page.get_by_text("No jobs yet")).to_be_visible()
+        expect(page.get_by_text("The server does not answer")).to_have_count(0)
+    finally:
+        server.client.delete(f"/v1/keys/{made['id']}", headers={"Authorization": f"Bearer {token}"})

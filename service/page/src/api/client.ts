@@ -4,7 +4,9 @@ import { State } from "../state";
 import type { ProblemBody } from "./types";
 
 const STORED = "rgrl-key";
-let key = sessionStorage.getItem(STORED);
+/** What a header can hold: with any other character, fetch refuses to send at all. */
+const KEY = /^[!-~]+$/;
+let key = stored();
 
 /** Why a key is asked for, while one is. */
 export const keyWanted = new State<string | null>(null);
@@ -17,7 +19,17 @@ export function changed(): void {
   generation.set(generation.value + 1);
 }
 
+function stored(): string | null {
+  const value = sessionStorage.getItem(STORED);
+  return value !== null && KEY.test(value) ? value : null;
+}
+
+/** Go on with this key; what can be none is asked for again. */
 export function useKey(value: string): void {
+  if (!KEY.test(value)) {
+    keyWanted.set("This is no API key: one has only letters, digits and signs of ASCII. Copy it again, whole.");
+    return;
+  }
   key = value;
   sessionStorage.setItem(STORED, value);
   keyWanted.set(null);
@@ -39,14 +51,20 @@ export class Problem extends Error {
   readonly remedy: string | null;
   readonly errors: ProblemBody["errors"];
 
+  /** `body` may be anything: a proxy before the server refuses in words of its own. */
   constructor(
     readonly status: number,
-    body: Partial<ProblemBody>,
+    body: unknown,
   ) {
-    super(body.detail ?? `The server answered with status ${status}.`);
-    this.remedy = body.remedy ?? null;
-    this.errors = body.errors ?? [];
+    const { detail, remedy, errors }: Record<string, unknown> = Object(body);
+    super(isText(detail) ? detail : `The server answered with status ${status}.`);
+    this.remedy = isText(remedy) ? remedy : null;
+    this.errors = Array.isArray(errors) ? errors.filter((one) => isText(one?.pointer) && isText(one?.detail)) : [];
   }
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === "string";
 }
 
 export interface Options {
@@ -75,15 +93,28 @@ export async function send(path: string, { method = "GET", body, headers = {}, s
   }
   reached.set(true);
   if (response.ok) return response;
-  const problem = new Problem(response.status, await response.json().catch(() => ({})));
+  const problem = new Problem(response.status, await response.json().catch(() => null));
   if (problem.status === 401) keyWanted.set(key === null ? "This server needs an API key." : problem.message);
   throw problem;
 }
 
 export async function get<Answer>(path: string, signal?: AbortSignal): Promise<Answer> {
-  return (await send(path, signal ? { signal } : {})).json();
+  return read(await send(path, signal ? { signal } : {}), signal);
 }
 
 export async function post<Answer>(path: string, body?: unknown): Promise<Answer> {
-  return (await send(path, { method: "POST", body })).json();
+  return read(await send(path, { method: "POST", body }));
+}
+
+/** The JSON of a success; a `Problem` where it is none. */
+export async function read(response: Response, signal?: AbortSignal): Promise<any> {
+  try {
+    return await response.json();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new Problem(response.status, {
+      detail: `the answer of status ${response.status} is no JSON`,
+      remedy: "look whether a proxy before the server answers in its place",
+    });
+  }
 }

@@ -81,6 +81,9 @@ export function Keyboard() {
           <dd>Close what is open</dd>
         </div>
       </dl>
+      <p class="soft">
+        <a href="/page/third-party-licenses.txt">Licences of what the page is made with</a>
+      </p>
     </Dialog>
   );
 }

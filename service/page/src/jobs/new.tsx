@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { changed, post, Problem, send } from "../api/client";
+import { changed, post, Problem, read, send } from "../api/client";
 import { useQuery } from "../api/query";
 import type { DryRun, Embedding, Graph, Info, Items, Job } from "../api/types";
 import { useAction } from "../components/dialog";
@@ -73,7 +73,7 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
   }, [body]);
   const { busy, problem, act } = useAction(async () => {
     const headers = { "Idempotency-Key": once.current };
-    const job: Job = await (await send("/v1/jobs", { method: "POST", body, headers })).json();
+    const job: Job = await read(await send("/v1/jobs", { method: "POST", body, headers }));
     changed();
     tell(`Submitted ${job.name ?? shortId(job.id)}`);
     go(link(["jobs", job.id]));

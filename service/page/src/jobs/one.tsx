@@ -6,7 +6,7 @@ import { changed, post, send } from "../api/client";
 import { useQuery } from "../api/query";
 import type { Job, JobEvent } from "../api/types";
 import { Chart } from "../components/chart";
-import { confirm, useAction } from "../components/dialog";
+import { confirm } from "../components/dialog";
 import { Empty, Loading, Note, ProblemNote, sentence, Words } from "../components/notes";
 import { type Column, Table } from "../components/table";
 import { tell } from "../components/toasts";
@@ -64,11 +64,17 @@ export function OneJob({ id }: { id: string }) {
 function Actions({ job }: { job: Job }) {
   const address = `/v1/jobs/${encodeURIComponent(job.id)}`;
   const name = job.name ?? shortId(job.id);
-  const { busy, problem, act } = useAction(async () => {
-    await post(`${address}/cancel`);
-    changed();
-    tell(`${name} is asked to end`);
-  });
+  const cancel = () =>
+    confirm({
+      title: `Cancel ${name}?`,
+      text: "It is asked to end now. What its stages have made so far is not kept.",
+      action: "Cancel job",
+      run: async () => {
+        await post(`${address}/cancel`);
+        changed();
+        tell(`${name} is asked to end`);
+      },
+    });
   const remove = () =>
     confirm({
       title: `Delete ${name}?`,
@@ -83,7 +89,6 @@ function Actions({ job }: { job: Job }) {
     });
   return (
     <>
-      {problem && <span role="alert">{sentence(problem.message)}</span>}
       <a class="button" href={link(["jobs", "new"], { from: job.id })}>
         Run again
       </a>
@@ -91,7 +96,7 @@ function Actions({ job }: { job: Job }) {
         Compare
       </a>
       {isActive(job) ? (
-        <button type="button" class="danger" disabled={busy || job.status === "cancelling"} onClick={act}>
+        <button type="button" class="danger" disabled={job.status === "cancelling"} onClick={cancel}>
           Cancel
         </button>
       ) : (

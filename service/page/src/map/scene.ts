@@ -13,6 +13,13 @@ const FEWEST = 4000;
 const REST_MS = 140;
 const FADE = 0.72;
 
+/** When the frame began, how many points it has, and the milliseconds that they took. */
+interface Drawing {
+  at: number;
+  drawn: number;
+  drawing: number;
+}
+
 export class Scene {
   /** In pixels of the screen, whatever the canvas has. */
   camera: Camera = { x: 0, y: 0, scale: 1 };
@@ -21,8 +28,10 @@ export class Scene {
   private home = 1;
   private ratio = 1;
   private limit: number;
-  /** When the last frame in motion was. */
-  private before = -Infinity;
+  private moving = false;
+  private changed = false;
+  /** What the last frame in motion drew, if it drew. */
+  private last: Drawing | null = null;
   private frame = 0;
   private rest = 0;
   private colors: Int32Array<ArrayBufferLike> = new Int32Array(0);
@@ -72,9 +81,13 @@ export class Scene {
 
   move(camera: Camera): void {
     this.camera = camera;
+    this.changed = true;
     clearTimeout(this.rest);
     this.rest = window.setTimeout(() => this.still(), REST_MS);
-    this.draw(true);
+    if (this.moving) return;
+    this.moving = true;
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(this.tick);
   }
 
   end(): void {
@@ -82,27 +95,37 @@ export class Scene {
     cancelAnimationFrame(this.frame);
   }
 
+  /** All points, at the next frame. */
   private still(): void {
-    this.draw(false);
-  }
-
-  private draw(moving: boolean): void {
+    this.moving = false;
+    this.last = null;
     cancelAnimationFrame(this.frame);
-    this.frame = requestAnimationFrame((now) => {
-      const began = performance.now();
-      const drawn = moving ? Math.min(this.limit, this.count) : this.count;
-      const look = { colors: this.colors, background: this.ground, radius: this.radius() };
-      this.splats.draw({ ...this.camera, scale: this.camera.scale * this.ratio }, look, drawn);
-      if (moving) this.pace(drawn, performance.now() - began, now - this.before);
-      this.before = moving ? now : -Infinity;
-      this.onDrawn(drawn);
-    });
+    this.frame = requestAnimationFrame(() => this.draw(this.count));
   }
 
-  /** Halfway to as many points as there was time for. `frame`: milliseconds since the last one in motion, or endless. */
-  private pace(drawn: number, drawing: number, frame: number): void {
-    const late = Number.isFinite(frame) ? FRAME_MS / frame : Infinity;
-    const fitting = drawn * Math.min(DRAWING_MS / Math.max(0.1, drawing), late);
+  /** Every frame from the first move to the rest, also those for which there was no new move: what a drawing took of
+      the browser is how long after it the next frame comes, however seldom moves do. */
+  private readonly tick = (now: number): void => {
+    if (this.last !== null) this.pace(this.last, now - this.last.at);
+    this.last = null;
+    if (this.changed) {
+      const [drawn, began] = [Math.min(this.limit, this.count), performance.now()];
+      this.draw(drawn);
+      this.last = { at: now, drawn, drawing: performance.now() - began };
+      this.changed = false;
+    }
+    this.frame = requestAnimationFrame(this.tick);
+  };
+
+  private draw(points: number): void {
+    const look = { colors: this.colors, background: this.ground, radius: this.radius() };
+    this.splats.draw({ ...this.camera, scale: this.camera.scale * this.ratio }, look, points);
+    this.onDrawn(points);
+  }
+
+  /** Halfway to as many points as there was time for, by a drawing and the milliseconds to the frame after it. */
+  private pace({ drawn, drawing }: Drawing, frame: number): void {
+    const fitting = drawn * Math.min(DRAWING_MS / Math.max(0.1, drawing), FRAME_MS / Math.max(0.1, frame));
     this.limit = Math.round(Math.min(this.count, Math.max(FEWEST, (drawn + Math.min(this.count, fitting)) / 2)));
   }
 
