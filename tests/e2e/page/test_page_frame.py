@@ -132,6 +132,7 @@ def test_keys_are_made_shown_once_asked_for_and_revoked(server: Server, look: Lo
     shown = page.get_by_role("dialog", name="The key <b>mine</b>")
     expect(shown).to_be_visible()
     assert faults(page) == []
+    assert shown.locator(".secret .copy-word").bounding_box()["width"] > 20, "that it can be copied is seen"
     token = shown.locator(".secret code").inner_text()
     page.get_by_role("button", name="Done").click()
     # This page goes on with the key that it made; the next has to be given one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -27,6 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "x": random.random(NODES),
         "y_": random.random(NODES),
         "label": ends[0, :NODES] % 3,
+        **{f"f{number}": random.random(NODES) for number in range(4)},
     }
     pq.write_table(pa.table(nodes), folder / "data" / "nodes.parquet")
     with Server(settings, real=True) as server:
@@ -51,6 +53,7 @@ def test_tables_are_registered_and_ingested_by_keyboard_alone(server: Server, lo
     page.get_by_role("link", name="graph_").press("Enter")
     expect(page.locator(".tile").filter(has_text="Nodes").first).to_contain_text(str(NODES))
     expect(page.get_by_role("table", name="Nodes by their number of neighbours")).to_be_visible()
+    expect(page.locator(".described").filter(has_text="columns")).to_have_text(re.compile("columns 6: x, y_, … f3"))
 
 
 def test_the_form_has_every_kind_and_setting_of_the_schema(server: Server, look: Look) -> None:

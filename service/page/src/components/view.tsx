@@ -90,8 +90,8 @@ export function Facts({ facts }: { facts: Fact[] }) {
   );
 }
 
-/** An id, shortened where it stands, whole on the clipboard. */
-export function Copy({ text, short = shortId(text) }: { text: string; short?: string }) {
+/** An id, shortened where it stands, whole on the clipboard; `plain` where that it can be copied is to be seen by all. */
+export function Copy({ text, short = shortId(text), plain = false }: { text: string; short?: string; plain?: boolean }) {
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
@@ -103,7 +103,7 @@ export function Copy({ text, short = shortId(text) }: { text: string; short?: st
   };
   return (
     <button type="button" class="copy" title={text} onClick={copy}>
-      <span class="hidden">Copy </span>
+      <span class={plain ? "copy-word" : "hidden"}>Copy </span>
       <code>{short}</code>
       <Icon name="copy" />
     </button>

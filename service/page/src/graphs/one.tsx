@@ -129,7 +129,7 @@ function facts(graph: Graph): Fact[] {
   return [
     ["Id", <Copy text={graph.id} />],
     ["Direction", DIRECTIONS[graph.direction] ?? graph.direction],
-    ["Features", graph.features && described(graph.features)],
+    ["Features", graph.features && features(graph.features)],
     ["Labels", graph.labels ? described(graph.labels) : graph.counts && "none"],
     ["Source", graph.source ? described(graph.source) : "a bundle made elsewhere"],
     ["Bundle", <code>{graph.bundle}</code>],
@@ -153,6 +153,13 @@ function described(record: Record<string, unknown>) {
       <code>{typeof value === "object" ? JSON.stringify(value) : typeof value === "number" ? figure(value) : String(value)}</code>
     </span>
   ));
+}
+
+/** A table of many plain columns names each of them; here the first and the last do. */
+function features({ names, ...others }: Record<string, unknown>) {
+  const columns = typeof names === "object" && names !== null ? Object.keys(names) : [];
+  const named = columns.length > 4 ? `${columns.slice(0, 2).join(", ")}, … ${columns.at(-1)}` : columns.join(", ");
+  return described({ ...others, ...(columns.length > 0 && { columns: `${number(columns.length)}: ${named}` }) });
 }
 
 function isEmpty(value: unknown): boolean {

@@ -121,7 +121,7 @@ function Make({ first, onClose }: { first: boolean; onClose: () => void }) {
       <Dialog title={`The key ${made.name}`} onClose={onClose}>
         <Note kind="warn">This is the only time that the secret is shown. Keep it where secrets are kept.</Note>
         <p class="secret">
-          <Copy text={made.token} short={made.token} />
+          <Copy text={made.token} short={made.token} plain />
         </p>
         <div class="actions">
           <button type="button" class="primary" onClick={onClose}>
