@@ -30,6 +30,7 @@ __all__ = [
     "WRITE",
     "Admission",
     "KeyRing",
+    "bearer_token",
     "check_exposure",
     "make_first_key",
     "open_without_keys",
@@ -131,14 +132,19 @@ class Admission:
         """Handle one request; its key is in its state as ``key``, None where none is needed."""
         answer: ASGIApp = self._app
         if scope["path"].startswith("/v1/"):
-            scheme, _, token = first_header(scope, b"authorization").partition(" ")
             try:
-                key = await self._keys.find(token.strip() if scheme.lower() == "bearer" else None)
+                key = await self._keys.find(bearer_token(scope))
             except (UnauthorizedError, OperationalError) as error:
                 answer = await failure_response(Request(scope), error)
             else:
                 scope["state"] |= {"key": key, "key_id": None if key is None else key.id}
         await answer(scope, receive, send)
+
+
+def bearer_token(scope: ASGIScope) -> str | None:
+    """What the request sends as its key; None without one."""
+    scheme, _, token = first_header(scope, b"authorization").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 class _Needs:

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from preprocessing.errors import ArtifactError, RgrlError
 from service.api.accept import ARROW_STREAM, wants_arrow
 from service.api.answers import vector_json
-from service.api.auth import KeyRing
+from service.api.auth import KeyRing, bearer_token
 from service.api.middleware import first_header
 from service.api.serving import Serving, is_quick
 from service.errors import BusyError, failure_response
@@ -77,8 +77,8 @@ class DirectAnswers:
             return False
         if not self._keys.needed:
             return True
-        scheme, _, token = first_header(scope, b"authorization").partition(" ")
-        key = self._keys.match(token) if scheme.lower() == "bearer" else None
+        token = bearer_token(scope)
+        key = None if token is None else self._keys.match(token)
         if key is not None:
             scope["state"]["key_id"] = key.id
         return key is not None
@@ -113,15 +113,15 @@ class DirectAnswers:
         scope["route"] = self._routes[verb]
         client, self._last_client = self._last_client, scope.get("client")
         alone = client == self._last_client and self._in_threads == 0
-        accept = first_header(scope, b"accept")
         try:
+            arrow = wants_arrow(first_header(scope, b"accept"))
             if isinstance(asked, LookupIn):
-                lookup = partial(self._serving.lookup, held, asked, accept)
-                count, few = len(asked.asked), FEW_IDS_ARROW if wants_arrow(accept) else FEW_IDS
+                lookup = partial(self._serving.lookup, held, asked, arrow)
+                count, few = len(asked.asked), FEW_IDS_ARROW if arrow else FEW_IDS
                 # One vector waits for the disk no longer here than by its own path.
                 made = lookup() if count == 1 else await self._made(lookup, lookup if count <= few else None)
                 return made, receive
-            search = partial(self._serving.neighbors, held, asked, accept)
+            search = partial(self._serving.neighbors, held, asked, arrow)
             at_once = partial(search, wait=False) if alone and is_quick(asked, held[1]) else None
             return await self._made(search, at_once), receive
         except (RgrlError, OperationalError) as error:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from fastapi.responses import Response, StreamingResponse
 
-from service.api.accept import ARROW_STREAM, wants_arrow
+from service.api.accept import ARROW_STREAM
 from service.api.answers import lookup_arrow, lookup_json, neighbors_arrow, neighbors_json
 from service.errors import LimitError
 from service.metrics import Metrics
@@ -42,9 +42,9 @@ class Serving:
     metrics: Metrics
     searches: Turns
 
-    def lookup(self, held: Held, body: LookupIn, accept: str) -> Response:
+    def lookup(self, held: Held, body: LookupIn, arrow: bool) -> Response:
         """Vectors of many nodes, as JSON or Arrow; ``LimitError``."""
-        asked, arrow = body.asked, wants_arrow(accept)
+        asked = body.asked
         limit = self.settings.max_lookup_ids_arrow if arrow else self.settings.max_lookup_ids
         check_limit(len(asked), limit, "ids a lookup", "/ids")
         identity, embeddings = held
@@ -59,11 +59,11 @@ class Serving:
             return Response(b"".join(stream), media_type=ARROW_STREAM)
         return StreamingResponse(stream, media_type=ARROW_STREAM)
 
-    def neighbors(self, held: Held, body: NeighborsIn, accept: str, *, wait: bool = True) -> Response:
+    def neighbors(self, held: Held, body: NeighborsIn, arrow: bool, *, wait: bool = True) -> Response:
         """Nearest neighbours, as JSON or Arrow; ``LimitError``, and what ``find_neighbors`` raises; without ``wait``
         ``BusyError`` where it is not the search's turn at once, or the graph has to be read first.
         """
-        asked, arrow = body.asked, wants_arrow(accept)
+        asked = body.asked
         check_limit(body.k, self.settings.max_k, "neighbours a query", "/k")
         check_limit(len(asked), self.settings.max_queries, "queries a call", "/queries")
         identity, embeddings = held

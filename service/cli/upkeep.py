@@ -83,17 +83,12 @@ def gc(
     from service.errors import ConflictError
     from service.settings import ServiceSettings
     from service.store import Store
+    from service.upkeep.backup import no_home
     from service.upkeep.garbage import check_writable, collect, old_embeddings, remove_embeddings
 
     settings = ServiceSettings(home=home)
     if not settings.jobs.is_dir():
-        raise UsageError(
-            "there is no home here",
-            given=str(settings.home),
-            expected="the home of a server, as rgrl serve makes it",
-            remedy="name it with --home or RGRL_HOME",
-        )
-
+        raise no_home(settings)
     check_writable(settings)
 
     def by_server(identity: str) -> None:

@@ -175,9 +175,9 @@ class Scheduler:
                     self._supervisor.cancel_idle(job)
             except StaleJobError:
                 log.warning("a job moved on by another hand", job=job.id)
-        why = self._supervisor.why_not_now()
+        queued = [job for job in self._store.active_jobs() if job.status == "queued"]
+        why = self._supervisor.why_not_now(queued)
         if why is not None:
-            queued = [job for job in self._store.active_jobs() if job.status == "queued"]
             self._store.set_waiting([(job, why) for job in queued])
             return
         if not self._tidied:

@@ -55,12 +55,14 @@ class Supervisor:
         self._executor = executor
         self._presses: dict[str, _Press] = {}
 
-    def why_not_now(self) -> dict[str, str] | None:
-        """Why no attempt can be started now, if so: the cluster is away, or a runner could write nothing down."""
+    def why_not_now(self, jobs: Sequence[Job]) -> dict[str, str] | None:
+        """Why no attempt at ``jobs`` can be started now, if so: the cluster is away, or, which is looked at only where
+        there are any, a runner could write nothing down.
+        """
         why = self._executor.why_not_now()
         if why is not None:
             return {"code": "cluster", "detail": why}
-        full = self._no_room()
+        full = self._no_room() if jobs else None
         return None if full is None else {"code": "disk", "detail": f"nothing can be written to the home: {full}"}
 
     def start(self, job: Job, devices: list[str] | None = None) -> None:
@@ -280,7 +282,7 @@ class Supervisor:
             self.cancel_idle(job)
         elif (late := self._overdue(job)) is not None:
             self._end(job, "failed", error=self._told(late, job))
-        elif now() >= at and self.why_not_now() is None:
+        elif now() >= at and self.why_not_now([job]) is None:
             self.start(job)
 
     def _end(self, job: Job, status: JobStatus, **changes: Any) -> None:

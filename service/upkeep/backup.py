@@ -8,63 +8,46 @@ knows it.
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import os
-import re
 import sqlite3
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
-from typing import IO, Annotated, Any
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from sqlalchemy.exc import OperationalError
+from pathlib import Path
+from typing import Any
 
 from preprocessing.artifact import MANIFEST, code_version, fingerprint, hash_file, locked, write_json
-from preprocessing.errors import ArtifactError, ResourceError, UsageError
+from preprocessing.errors import ArtifactError, UsageError
 from service.settings import ServiceSettings
 from service.store import RESTORING
 from service.store.backends import read_url, sqlite_folder
 from service.store.rows import ACTIVE
 from service.store.snapshot import snapshot
+from service.upkeep.backup_folder import (
+    BACKUP,
+    FILES,
+    KIND,
+    SCHEMA_VERSION,
+    STORE,
+    UNFINISHED,
+    UNFINISHED_KIND,
+    check_ours,
+    copied,
+    flush_folder,
+    full_path,
+    object_path,
+    remove_unnamed,
+    writing_to,
+)
 
-__all__ = [
-    "BACKUP",
-    "KIND",
-    "SCHEMA_VERSION",
-    "STORE",
-    "Progress",
-    "backup",
-    "checked_place",
-    "copied",
-    "flush_folder",
-    "full_path",
-    "object_path",
-    "read_backup",
-    "writing_to",
-]
+__all__ = ["Progress", "backup", "no_home"]
 
-BACKUP, FILES = "backup.json", "files"
-UNFINISHED = "unfinished.json"
-"""Written before anything else: it tells the files of a first backup that was killed from files of the user's."""
-KIND, UNFINISHED_KIND, SCHEMA_VERSION = "backup", "unfinished backup", 1
-STORE = "rgrl.sqlite"
-"""What the rows are called among the files, whatever database they come from."""
 LOGS, EVENTS = ("log.txt", "log.1.txt"), "events.jsonl"
 ATTEMPTS, WAIT_S = 5, 0.2
-CHUNK = 4 * 2**20
-_DIGEST, _SHORT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{2}")
-# What a killed backup leaves: half a file, half a backup.json, rows that were not yet among the files.
-_HALF = re.compile(r"tmp[a-z0-9_]{8}")
-_TORN = re.compile(rf"\.({re.escape(BACKUP)}|{re.escape(UNFINISHED)})\.[a-z0-9_]{{8}}")
-_SNAPSHOT = re.compile(r"\.snapshot\.[a-z0-9_]{8}")
 
 Progress = Callable[[int, int], None]
 
@@ -101,7 +84,7 @@ def backup(
     """
     dest = full_path(dest)
     with writing_to(dest), _place(settings, dest):
-        _check_ours(settings, dest, replace)
+        check_ours(settings.home, dest, replace)
         if not (dest / BACKUP).exists():
             write_json(dest / UNFINISHED, {"home": str(settings.home), "kind": UNFINISHED_KIND})
         (dest / FILES).mkdir(exist_ok=True)
@@ -123,7 +106,7 @@ def backup(
         write_json(dest / BACKUP, written)
         flush_folder(dest)
         (dest / UNFINISHED).unlink(missing_ok=True)
-        freed = _remove_unnamed(dest, set(made.files.values()))
+        freed = remove_unnamed(dest, set(made.files.values()))
     return {
         "backup": str(dest),
         **made.counts,
@@ -144,53 +127,6 @@ def _place(settings: ServiceSettings, dest: Path) -> Iterator[None]:
         yield
 
 
-def full_path(path: Path) -> Path:
-    """Without ``~`` and links; ``UsageError`` where these lead nowhere."""
-    try:
-        return path.expanduser().resolve()
-    except (RuntimeError, OSError) as error:
-        raise UsageError(
-            f"the path leads nowhere: {error}",
-            given=str(path),
-            expected="a folder, or a path that does not exist",
-            remedy="name another folder",
-        ) from error
-
-
-def object_path(backup_folder: Path, digest: str) -> Path:
-    """Where a backup keeps the file of that sha256."""
-    return backup_folder / FILES / digest[:2] / digest
-
-
-def copied(source: IO[bytes], target: IO[bytes], most: int | None = None) -> str:
-    """Copy at most ``most`` bytes and see that they are on the disk; the answer is their sha256."""
-    digest = hashlib.sha256()
-    while data := source.read(CHUNK if most is None else min(CHUNK, most)):
-        digest.update(data)
-        target.write(data)
-        most = None if most is None else most - len(data)
-    target.flush()
-    os.fsync(target.fileno())
-    return digest.hexdigest()
-
-
-@contextmanager
-def writing_to(folder: Path) -> Iterator[None]:
-    """``ResourceError`` where the system refuses what happens inside; whatever was there before is there still."""
-    try:
-        yield
-    except (OSError, sqlite3.OperationalError, OperationalError) as error:
-        found = error.orig if isinstance(error, OperationalError) else error
-        full = getattr(found, "errno", None) in {errno.ENOSPC, errno.EDQUOT} or "is full" in str(found)
-        raise ResourceError(
-            "the disk is full" if full else f"the system refused: {getattr(found, 'strerror', None) or found}",
-            where=str(getattr(found, "filename", None) or folder),
-            remedy="make room there, or name another folder, and run the same command again"
-            if full
-            else "see that the folder can be written to and the home be read, and run the same command again",
-        ) from error
-
-
 def _check_place(settings: ServiceSettings, dest: Path) -> None:
     if (settings.home / RESTORING).exists():
         raise UsageError(
@@ -203,12 +139,7 @@ def _check_place(settings: ServiceSettings, dest: Path) -> None:
     if not settings.jobs.is_dir() or (
         sqlite_folder(database) is not None and not Path(str(database.database)).exists()
     ):
-        raise UsageError(
-            "there is no home here",
-            given=str(settings.home),
-            expected="the home of a server, as rgrl serve makes it",
-            remedy="name it with --home or RGRL_HOME",
-        )
+        raise no_home(settings)
     if dest.is_relative_to(settings.home):
         raise UsageError(
             "the backup would lie in the home itself",
@@ -220,98 +151,14 @@ def _check_place(settings: ServiceSettings, dest: Path) -> None:
         raise UsageError("this is a file", given=str(dest), expected="a folder, or a path that does not exist")
 
 
-def _check_ours(settings: ServiceSettings, dest: Path, replace: bool) -> None:
-    """``dest`` is empty, or holds a backup of ours: of this home, unless another is to be replaced."""
-    expected = "an empty folder, an earlier backup, or a path that does not exist"
-    remedy = "name another folder"
-    if (dest / BACKUP).exists():
-        of = read_backup(dest)["home"]
-    elif (dest / UNFINISHED).exists():
-        of = _unfinished(dest)
-    elif any(not path.name.startswith(".") for path in dest.iterdir()):
-        raise UsageError(
-            "the folder holds something else than a backup", given=str(dest), expected=expected, remedy=remedy
-        )
-    else:
-        return
-    files = dest / FILES
-    if files.is_symlink() or (files.exists() and not files.is_dir()):
-        raise UsageError(
-            "this is no folder of a backup's", given=str(files), expected="a folder, and no link", remedy=remedy
-        )
-    if of != str(settings.home) and not replace:
-        raise UsageError(
-            "the folder holds the backup of another home",
-            given=f"{dest}, of {of}",
-            expected=f"a backup of {settings.home}",
-            remedy="name another folder; or, if that home was moved here, or its backup is needed no more, --replace",
-        )
-
-
-def _unfinished(dest: Path) -> str:
-    """Of which home a first backup was begun here."""
-    try:
-        begun = json.loads((dest / UNFINISHED).read_text(encoding="utf-8"))
-        if begun["kind"] == UNFINISHED_KIND:
-            return str(begun["home"])
-    except (ValueError, LookupError, TypeError, RecursionError):
-        pass
-    raise ArtifactError(
-        "this is no mark of a backup's",
-        where=str(dest / UNFINISHED),
-        expected="an empty folder, or a backup of rgrl's",
-        remedy="name another folder",
+def no_home(settings: ServiceSettings) -> UsageError:
+    """What to raise where there is none yet."""
+    return UsageError(
+        "there is no home here",
+        given=str(settings.home),
+        expected="the home of a server, as rgrl serve makes it",
+        remedy="name it with --home or RGRL_HOME",
     )
-
-
-class _Written(BaseModel):
-    """``backup.json``, as far as anything is done by it."""
-
-    model_config = ConfigDict(strict=True)
-
-    created_at: str
-    home: Annotated[str, Field(pattern="^/")]
-    counts: dict[str, int]
-    bytes: int
-    outside: list[str]
-    content_hash: str
-    files: dict[str, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]]
-
-
-def read_backup(source: Path) -> dict[str, Any]:
-    """What the backup at ``source`` says of itself, which is what a backup of ours says."""
-    where = str(source / BACKUP)
-    expected = f"a folder that rgrl backup made, with its {BACKUP}"
-    remedy = "name another folder"
-    try:
-        written = json.loads((source / BACKUP).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise ArtifactError("there is no backup here", given=str(source), expected=expected, remedy=remedy) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ArtifactError(
-            f"the backup cannot be read ({error})", where=where, expected=expected, remedy=remedy
-        ) from error
-    if not isinstance(written, dict) or written.get("kind") != KIND:
-        raise ArtifactError("this is no backup of rgrl's", where=where, expected=expected, remedy=remedy)
-    if written.get("schema_version") != SCHEMA_VERSION:
-        raise UsageError(
-            "the backup has another schema version",
-            given=f"{written.get('schema_version')}, written by rgrl {written.get('code_version')}",
-            expected=str(SCHEMA_VERSION),
-            remedy="restore it with the version of rgrl that made it, or a later one",
-        )
-    try:
-        _Written.model_validate(written)
-    except ValidationError as error:
-        found = error.errors()[0]
-        damage = f"{'.'.join(map(str, found['loc']))}: {found['msg']}"
-    else:
-        for place in written["files"]:
-            checked_place(place)
-        if STORE in written["files"] and fingerprint(written["files"]) == written["content_hash"]:
-            return written
-        damage = "its files are not those that it was written with"
-    raise ArtifactError(f"the backup is damaged ({damage})", where=where, expected=expected, remedy=remedy)
 
 
 def _made(settings: ServiceSettings, dest: Path, verify: bool, progress: Progress) -> _Made:
@@ -466,53 +313,3 @@ def _changed(file: Path, why: str) -> _ChangedError:
         remedy="put the file back, or delete the graph or the embedding set that it belongs to, and back up again",
         where=str(file),
     )
-
-
-def _remove_unnamed(dest: Path, named: set[str]) -> int:
-    """Remove what the backup before had alone, and what killed ones left; how many bytes. Other names stay."""
-    freed = 0
-    for file in _removable(dest, named):
-        found = file.lstat()
-        if stat.S_ISREG(found.st_mode):
-            freed += found.st_size
-            file.unlink()
-    for folder in _snapshots(dest):
-        with suppress(OSError):
-            folder.rmdir()
-    return freed
-
-
-def _removable(dest: Path, named: set[str]) -> Iterator[Path]:
-    for path in list((dest / FILES).iterdir()):
-        if _HALF.fullmatch(path.name):
-            yield path
-        elif _SHORT.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            for file in list(path.iterdir()):
-                if _DIGEST.fullmatch(file.name) and file.name.startswith(path.name) and file.name not in named:
-                    yield file
-    yield from [path for path in dest.iterdir() if _TORN.fullmatch(path.name)]
-    for folder in _snapshots(dest):
-        yield from [path for path in folder.iterdir() if path.name.startswith(STORE)]
-
-
-def _snapshots(dest: Path) -> list[Path]:
-    return [path for path in dest.iterdir() if _SNAPSHOT.fullmatch(path.name) and not path.is_symlink()]
-
-
-def flush_folder(folder: Path) -> None:
-    """See that the names in a folder are on the disk."""
-    if folder.is_dir():
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def checked_place(place: str) -> PurePosixPath:
-    """A file's place in a home; ``ArtifactError`` for one that a backup of ours cannot name."""
-    path = PurePosixPath(place)
-    inside = place == STORE or (len(path.parts) > 1 and path.parts[0] in {"graphs", "embeddings", "jobs"})
-    if path.is_absolute() or ".." in path.parts or "\0" in place or not inside:
-        raise ArtifactError("the backup names a file outside of a home", given=place, expected="a backup of rgrl's")
-    return path

@@ -19,9 +19,9 @@ from service.store.database import Database
 from service.store.rows import now
 from service.store.snapshot import as_one_file, copy_rows, count_rows
 from service.store.tables import embeddings, graphs, jobs
-from service.upkeep.backup import (
+from service.upkeep.backup import Progress
+from service.upkeep.backup_folder import (
     STORE,
-    Progress,
     copied,
     flush_folder,
     full_path,

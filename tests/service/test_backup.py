@@ -31,7 +31,8 @@ from service.api.app import create_app
 from service.settings import ServiceSettings
 from service.store import RESTORING, Store
 from service.upkeep import backup as backups
-from service.upkeep.backup import BACKUP, backup, object_path
+from service.upkeep.backup import backup
+from service.upkeep.backup_folder import BACKUP, object_path
 from service.upkeep.restore import restore
 
 Run = Callable[..., tuple[int, str, str]]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from service.api.accept import ARROW_STREAM
+from service.api.accept import ARROW_STREAM, wants_arrow
 from service.api.auth import WRITE
 from service.api.dependencies import MetricsDep, SettingsDep, StoreDep
 from service.api.serving import Serving, check_limit
@@ -100,7 +100,7 @@ def lookup(ref: str, body: LookupIn, serving: ServingDep, accept: Accept = "*/*"
 
     The ids may come as an Arrow stream, too, with one column `id` of int64 or string.
     """
-    return serving.lookup(serving.sets.get(ref), body, accept)
+    return serving.lookup(serving.sets.get(ref), body, wants_arrow(accept))
 
 
 @router.post("/{ref}/neighbors", response_model=NeighborsOut, responses=_ARROW_ANSWER, openapi_extra=_ARROW_BODY)
@@ -114,7 +114,7 @@ def neighbors(ref: str, body: NeighborsIn, serving: ServingDep, accept: Accept =
     numbers), and the other fields as JSON in the schema's metadata `request`. By `Accept` the answer is one: `query`,
     `rank`, `id`, `score`, `connected`, and in the metadata `answers` the rest of every query's answer as JSON.
     """
-    return serving.neighbors(serving.sets.get(ref, search=True), body, accept)
+    return serving.neighbors(serving.sets.get(ref, search=True), body, wants_arrow(accept))
 
 
 @router.post("/{ref}/scores")
