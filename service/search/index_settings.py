@@ -13,7 +13,7 @@ __all__ = ["MAX_EFFORT", "MAX_POINTS", "IndexKind", "IndexSettings", "Projection
 IndexKind = Literal["exact", "hnsw", "ivf"]
 ProjectionMethod = Literal["tsne", "umap", "pca"]
 MAX_EFFORT = 65_536
-TSNE_UP_TO, UMAP_UP_TO = 5_000, 20_000
+TSNE_UP_TO, UMAP_UP_TO = 5_000, 50_000
 MAX_POINTS = 200_000
 
 
@@ -21,7 +21,7 @@ class ProjectionSettings(Settings):
     """The 2-D map of an embedding set."""
 
     method: Literal["auto", "tsne", "umap", "pca", "none"] = Field(
-        "auto", description="`auto`: t-SNE up to 5,000 points, UMAP up to 20,000, PCA above; `none`: no map."
+        "auto", description="`auto`: t-SNE up to 5,000 points, UMAP up to 50,000, PCA above; `none`: no map."
     )
     points: int = Field(MAX_POINTS, ge=1, le=MAX_POINTS, description="Most points of the map; of more nodes, a sample.")
     neighbors: int = Field(
@@ -32,7 +32,7 @@ class ProjectionSettings(Settings):
     def method_for(self, points: int) -> ProjectionMethod:
         """How so many points are placed: by what looks for neighbours only where there are more than it looks for.
 
-        UMAP's kernels take longer to compile than t-SNE takes for a few thousand points.
+        UMAP's kernels take longer to compile than t-SNE takes for a few thousand points; above, UMAP takes minutes.
         """
         # t-SNE weighs three times its perplexity of neighbours.
         if self.method == "pca" or self.method == "none" or points <= 3 * self.neighbors + 1:

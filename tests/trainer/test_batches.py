@@ -36,16 +36,17 @@ def test_every_node_is_a_query_once_an_epoch_over_all_workers(nodes: int, size: 
 
 
 def test_auto_is_full_batch_up_to_the_limit() -> None:
-    assert BatchSettings().mode_for(100_000) == "full"
-    assert BatchSettings().mode_for(100_001) == "mini"
+    assert BatchSettings().mode_for(5_000) == "full"
+    assert BatchSettings().mode_for(5_001) == "mini"
     assert BatchSettings(mode="mini").mode_for(5) == "mini"
 
 
 @pytest.mark.parametrize(
     ("nodes", "document", "epochs"),
     [
-        (100_000, {}, 400),
-        (100_001, {}, 5),
+        (5_000, {}, 400),
+        (5_001, {}, 80),
+        (100_000, {}, 5),
         (150_000, {}, 3),
         (1_000_000, {}, 1),
         (1_000_000, {"optimizer": {"accumulate": 8}}, 4),

@@ -11,14 +11,14 @@ from trainer.settings.samplers import SamplerKind
 
 __all__ = ["BatchSettings", "RunSettings", "StopSettings"]
 
-FULL_BATCH_NODES = 100_000
+FULL_BATCH_NODES = 5_000
 """Graphs of up to so many nodes are one batch, unless told otherwise."""
 
 
 class BatchSettings(Settings):
     """Full batch, or mini-batches of query nodes with sampled neighbourhoods."""
 
-    mode: Literal["auto", "full", "mini"] = Field("auto", description="`auto`: full up to 100,000 nodes.")
+    mode: Literal["auto", "full", "mini"] = Field("auto", description="`auto`: full up to 5,000 nodes.")
     size: int = Field(1024, ge=1, description="Queries a step and worker, in mini-batch mode.")
     order: Literal["random", "near"] = Field(
         "random",
