@@ -23,7 +23,7 @@ class _Compilation(event.Listener):
         if not self._told:
             self._told = True
             self._emitter.warning(
-                "compiling", "compiling kernels, once for this version: about a minute, over all stages"
+                "compiling", "compiling kernels, once for this version: a minute or two, over all stages"
             )
 
     def on_end(self, _: Any) -> None:

@@ -1,11 +1,13 @@
 """Every service of the box starts by its own command, is healthy by its own check, and is killed and started again.
 
 Real are PostgreSQL, Ray, our server, Prometheus and all that docker-compose.yml says of them (``box.py``). There is no
-package of Grafana: its files are checked for what can be known without it (``test_monitoring.py``).
+package of Grafana: what its panels ask is asked of Prometheus, and its files are checked for what can be known without
+it (``test_monitoring.py``).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -19,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
+import yaml
 from box import Box, why_not
 
 import preprocessing  # noqa: F401 (it names the folder of compiled kernels)
@@ -27,6 +30,7 @@ from service.client import Client
 # Compiling alone may take minutes where other work is done.
 pytestmark = pytest.mark.timeout(600)
 
+ROOT = Path(__file__).parents[2]
 NODES = 60
 API, RAY = "rgrl-cpu", "ray-head-cpu"
 PROMETHEUS = "http://127.0.0.1:9090/api/v1"
@@ -180,6 +184,34 @@ def test_prometheus_scrapes_the_server_and_has_the_rules(box: Box, client: Clien
     rules = [rule for group in groups for rule in group["rules"]]
     assert {rule["health"] for rule in rules} <= {"ok", "unknown"}
     assert "RgrlDown" in {rule["name"] for rule in rules}
+
+
+def test_the_dashboards_panels_have_something_to_show(box: Box, client: Client, made: str) -> None:
+    """Each asks what Grafana would, by its data source's address, of a peer of Grafana's network. While nothing trains
+    and nothing is amiss, the last round's figures and the alerts are empty.
+    """
+    dashboard = json.loads((ROOT / "deploy" / "grafana" / "dashboards" / "rgrl.json").read_text())
+    source = yaml.safe_load(
+        (ROOT / "deploy" / "grafana" / "provisioning" / "datasources" / "prometheus.yml").read_text()
+    )
+    address = source["datasources"][0]["url"]
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+
+    def silent() -> set[str]:
+        vectors(client)
+        client.neighbors("first", [{"id": 3}], k=4)
+        empty = set()
+        for query in queries:
+            asked = "query=" + query.replace("$__rate_interval", "1m")
+            done = box.execute(API, ["curl", "-sS", "-G", f"{address}/api/v1/query", "--data-urlencode", asked])
+            answer = json.loads(done.stdout)
+            assert answer["status"] == "success", (query, answer)
+            if not answer["data"]["result"]:
+                empty.add(query.split("{")[0])
+        return empty
+
+    expected = {"rgrl_stage_figure", "rgrl_stage_step", "rgrl_stage_done", "ALERTS"}
+    until(lambda: silent() <= expected, "something in every panel")
 
 
 def test_the_database_killed_is_waited_for(box: Box, client: Client, made: str) -> None:
