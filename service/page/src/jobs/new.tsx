@@ -10,10 +10,12 @@ import { FormField } from "../components/field";
 import { Empty, Loading, ProblemNote } from "../components/notes";
 import { tell } from "../components/toasts";
 import { Panel, View } from "../components/view";
-import { setLabel, shortId } from "../format";
+import { number, setLabel, shortId } from "../format";
 import { go, link } from "../router";
 import { Estimate } from "./estimate";
 import { FieldRow, GroupFields, type Suggestion } from "../forms/fields";
+import { FoundFields } from "../forms/found";
+import { useMissing } from "../forms/missing";
 import { allFields, at, type Document, type Entered, type Group, jobKinds, request, written } from "../forms/schema";
 
 const USUAL = "pipeline";
@@ -64,7 +66,7 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
 
   const root = kinds.get(kind)!;
   const body = useMemo(() => ({ kind, ...request(root, entered) }), [kind, entered]);
-  const lacking = root.fields.filter((field) => field.required && !entered[field.pointer]);
+  const { element, lacking, faults: needed, complain } = useMissing(kind, root, entered);
   const { plan, refusal } = useDryRun(body, lacking.length === 0);
   // A request that is sent twice because its answer was lost makes one job.
   const once = useRef("");
@@ -81,31 +83,35 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
 
   const shown = problem ?? refusal;
   const pointers = new Set(allFields(root).map((field) => field.pointer));
-  const faults = new Map(shown?.errors.map(({ pointer, detail }) => [pointer, detail]));
+  const told = shown?.errors.map(({ pointer, detail }): [string, string] => [pointer, detail]) ?? [];
   const beside = shown?.errors.some(({ pointer }) => !pointers.has(pointer)) || shown?.errors.length === 0;
   const subject = SUBJECT.flatMap((pointer) => root.fields.filter((field) => field.pointer === pointer));
   const preset = root.groups.find(({ pointer }) => pointer === "/train")?.fields.find(({ name }) => name === "preset");
+  const above = [...subject, ...(preset ? [preset] : [])];
   const others = root.fields.filter((field) => !SUBJECT.includes(field.pointer));
   const changedCount = Object.keys(body).length - 1;
   const form = {
     entered,
-    faults,
+    faults: new Map([...told, ...needed]),
     resolved: plan?.spec,
-    sought: sought.trim().toLowerCase(),
     suggestions: suggestions(graphs?.items, sets?.items, info?.presets),
+    remarks: { "/train/preset": "They train for as many epochs as stand beside them, which may take hours." },
     onEnter: (pointer: string, text: string) => setEntered((before) => ({ ...before, [pointer]: text })),
   };
 
   return (
     <View title="New job" back={["Jobs", "#/jobs"]}>
       <form
+        ref={element}
         class="columns wide-left new-job"
         noValidate
         onSubmit={(event) => {
           event.preventDefault();
-          const [first] = lacking;
-          if (!first) act();
-          else event.currentTarget.querySelector<HTMLElement>(`[data-pointer="${first.pointer}"]`)?.focus();
+          if (lacking.length > 0) {
+            // What is sought may hide what is needed.
+            setSought("");
+            complain();
+          } else act();
         }}
       >
         <div class="stack">
@@ -120,8 +126,8 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
                   </select>
                 )}
               </FormField>
-              {[...subject, ...(preset ? [preset] : [])].map((field) => (
-                <FieldRow key={field.pointer} field={field} form={{ ...form, sought: "" }} />
+              {above.map((field) => (
+                <FieldRow key={field.pointer} field={field} form={form} />
               ))}
             </div>
             {graphs && graphs.items.length === 0 && (
@@ -145,12 +151,16 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
               />
             }
           >
-            <div class="groups">
-              {root.groups.map((group) => (
-                <GroupFields key={group.pointer} group={group} form={form} without={preset?.pointer} />
-              ))}
-              <GroupFields group={{ ...root, name: "job", description: "", fields: others, groups: [] }} form={form} />
-            </div>
+            {sought.trim() ? (
+              <FoundFields fields={allFields(root).filter((field) => !above.includes(field))} sought={sought} form={form} />
+            ) : (
+              <div class="groups">
+                {root.groups.map((group) => (
+                  <GroupFields key={group.pointer} group={group} form={form} without={preset?.pointer} />
+                ))}
+                <GroupFields group={{ ...root, name: "job", description: "", fields: others, groups: [] }} form={form} />
+              </div>
+            )}
           </Panel>
         </div>
         <div class="stack sticky">
@@ -209,7 +219,7 @@ function useDryRun(body: Record<string, unknown>, whole: boolean) {
 function suggestions(
   graphs: Graph[] | undefined,
   sets: Embedding[] | undefined,
-  presets: string[] | undefined,
+  presets: Info["presets"] | undefined,
 ): Record<string, Suggestion[]> {
   const named = graphs?.map(({ id, name, state }) => ({
     value: id,
@@ -219,6 +229,9 @@ function suggestions(
     "/graph": named ?? [],
     "/previous/graph": named ?? [],
     "/embedding": sets?.map((set) => ({ value: set.id, label: setLabel(set) })) ?? [],
-    "/train/preset": presets?.map((value) => ({ value, label: value })) ?? [],
+    "/train/preset": Object.entries(presets ?? {}).map(([value, { epochs }]) => ({
+      value,
+      label: `${value} · ${number(epochs)} epochs`,
+    })),
   };
 }
