@@ -88,7 +88,7 @@ def test_a_job_is_followed_to_its_end_through_a_restart_of_the_server(filled: Fi
     filled.server.start()
     gate.touch()
     expect(page.locator(".view-title .status")).to_have_text("succeeded")
-    expect(page.get_by_role("region", name="Events, latest first").get_by_text("result")).to_have_count(1)
+    expect(page.get_by_role("region", name="Events, latest first").get_by_text("Train is done.")).to_have_count(1)
     expect(page.get_by_role("link", name="emb_")).to_be_visible()
 
 
@@ -115,6 +115,64 @@ def test_a_job_is_cancelled_and_deleted_by_keyboard(filled: Filled, look: Look) 
     expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
     expect(page.get_by_role("link", name="unwanted")).to_have_count(0)
     assert filled.server.client.get(f"/v1/jobs/{job}").status_code == 404
+
+
+def test_events_are_told_in_plain_words_and_an_empty_log_is_said_to_be(filled: Filled, look: Look) -> None:
+    client, gate = filled.server.client, filled.folder / "told"
+    summary = {"counts": {"nodes": 2708}, "exact_share": 0.98765432, "sound": True, "by": ["a", "b"], "map": None}
+    warned = {"silent": True, "warnings": [["tied", "two rows end in a tie"]], "summary": summary}
+    whole = submit(client, filled.graph, ("preprocess", warned))
+    error = {key: FAULT[key] for key in ("code", "message", "remedy")}
+    stalled = {"silent": True, "health": [["stalled", "loss is flat"]], "gate": str(gate), "exit": 3, "error": error}
+    broken = submit(client, filled.graph, ("train", stalled))
+
+    def told(job: str, last: str) -> list[list[str]]:
+        """Stages and messages, latest first."""
+        page.goto(f"/#/jobs/{job}")
+        events = page.get_by_role("region", name="Events, latest first")
+        expect(events.get_by_text(last)).to_be_visible()
+        assert faults(page) == []
+        return [row.locator("td").all_inner_texts()[1:] for row in events.locator("tbody tr").all()]
+
+    page = look(filled.server)
+    assert told(whole, "It succeeded.") == [
+        ["preprocess", "It succeeded."],
+        ["preprocess", "Preprocess is done. Counts nodes 2,708, exact share 0.9877, sound yes, by a and b."],
+        ["preprocess", "Warning: Two rows end in a tie."],
+        ["preprocess", "Preprocess began."],
+        ["", "It was started."],
+        ["", "It was queued."],
+    ]
+    log = page.get_by_role("region", name="End of the log")
+    expect(log).to_have_text("Nothing was logged at all.")
+    assert told(broken, "Stalled: Loss is flat.")[0] == ["train", "Stalled: Loss is flat."]
+    expect(log).to_have_text("Nothing was logged yet.")
+    gate.touch()
+    assert told(broken, "It failed.")[:2] == [
+        ["train", "It failed."],
+        ["train", "A feature is not finite. Fill the row."],
+    ]
+    expect(log).not_to_have_text("Nothing was logged yet.")
+
+
+def test_that_kernels_are_compiled_is_said_and_no_speed_of_0(filled: Filled, look: Look) -> None:
+    job, gate = filled.start("compiles", warnings=[["compiling", "compiling kernels"]])
+    page = look(filled.server, f"#/jobs/{job}")
+    words = "train: kernels are being compiled, once for this version"
+    expect(page.locator(".now").get_by_text(words)).to_be_visible()
+    expect(page.locator(".now")).not_to_contain_text("a second")
+    for place in ("#/", "#/jobs"):
+        page.goto(f"/{place}")
+        expect(page.get_by_text(words)).to_be_visible()
+    gate.touch()
+    wait_end(filled.server.client, job)
+    # Nothing is compiled, and nothing has moved yet.
+    job, gate = filled.start("still")
+    page.goto(f"/#/jobs/{job}")
+    expect(page.locator(".now").get_by_text("train 0 of 2 rows")).to_be_visible()
+    expect(page.locator(".now")).not_to_contain_text("a second")
+    gate.touch()
+    wait_end(filled.server.client, job)
 
 
 def test_a_failure_says_where_and_what_to_do(filled: Filled, look: Look) -> None:
