@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -290,6 +291,105 @@ def test_a_set_that_its_job_still_works_on_is_not_offered_to_an_alias(filled: Fi
     wait_end(client, job)
     page.get_by_role("button", name="New alias").click()
     expect(field.locator("option", has_text=unfinished[-6:])).to_have_count(1)
+
+
+def test_what_is_deleted_while_it_is_looked_at_is_said_to_be_gone(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    job = submit(client, filled.graph, ("train", {"make": "embeddings"}), name="passing")
+    made = wait_end(client, job)["embedding"]
+    graph = client.post("/v1/graphs", json={"bundle": "star", "name": "passing graph"}).json()["id"]
+    page = look(filled.server)
+    page.clock.install()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for path, title, what, back in (
+        (f"embeddings/{made}", "passing", "embedding set", "Embeddings"),
+        (f"jobs/{job}", "passing", "job", "Jobs"),
+        (f"graphs/{graph}", "passing graph", "graph", "Graphs"),
+    ):
+        page.goto(f"/#/{path}")
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+        assert client.delete(f"/v1/{path}").status_code == 204
+        page.clock.fast_forward(10_000)
+        expect(page.get_by_role("alert")).to_contain_text(f"This {what} is gone")
+        assert faults(page) == []
+        asked.clear()
+        page.clock.fast_forward(60_000)
+        page.evaluate("fetch('/livez')")
+        assert [url for url in asked if path in url] == []
+        page.get_by_role("link", name=f"Go back to {back.lower()}").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(back)
+        # Nor is it shown as it was to who comes back to it.
+        page.go_back()
+        expect(page.get_by_role("alert")).to_contain_text(f"This {what} is gone")
+
+
+def test_sets_of_every_page_of_the_list_are_known_by_name(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    oldest = client.get("/v1/embeddings?limit=200").json()["items"][-1]
+    assert client.put("/v1/aliases/old", json={"embedding": oldest["id"]}).status_code == 200
+    page = look(filled.server)
+    # As if there were more sets than a page holds.
+    page.route("**/v1/*?*limit=200*", lambda route: route.continue_(url=route.request.url.replace("=200", "=1")))
+    page.goto("/#/aliases")
+    expect(page.get_by_role("cell", name=f"{oldest['job_name']} emb_…{oldest['id'][-6:]}")).to_be_visible()
+    page.get_by_role("button", name="Switch old").click()
+    expect(page.get_by_label("Embedding set").locator(f"option[value='{oldest['id']}']")).to_have_count(1)
+    page.goto("/#/jobs/new?kind=index")
+    expect(page.locator(f"[data-pointer='/embedding'] option[value='{oldest['id']}']")).to_have_count(1)
+    page.goto(f"/#/graphs/{filled.graph}")
+    expect(page.get_by_role("link", name=f"emb_…{oldest['id'][-6:]}")).to_be_visible()
+    assert client.delete("/v1/aliases/old").status_code == 204
+
+
+WRITES = re.compile("^(New job|Run again|Delete|Register graph|New alias|Switch kept|Delete kept)$")
+
+
+@pytest.mark.parametrize(("width", "scope"), [(1280, "read"), (390, "read"), (1280, "write"), (1280, "admin")])
+def test_a_key_is_shown_what_it_can_do_and_why_not_more(filled: Filled, look: Look, width: int, scope: str) -> None:
+    client = filled.server.client
+    made = job_of(client, filled.done)["embedding"]
+    assert client.put("/v1/aliases/kept", json={"embedding": made}).status_code == 200
+    root = client.post("/v1/keys", json={"name": "root", "scopes": ["admin"]}).json()
+    headers = {"Authorization": f"Bearer {root['token']}"}
+    try:
+        mine = client.post("/v1/keys", json={"name": "mine", "scopes": [scope]}, headers=headers).json()
+        page = look(filled.server, width=width, key=mine["token"])
+        places = {
+            "": "Overview",
+            "jobs": "Jobs",
+            "jobs/new": "New job",
+            f"jobs/{filled.done}": MARKUP,
+            "graphs": "Graphs",
+            "graphs?new=1": "Graphs",
+            f"graphs/{filled.graph}": MARKUP,
+            "aliases": "Aliases",
+        }
+        for place, title in places.items():
+            page.goto(f"/#/{place}")
+            expect(page.get_by_role("heading", level=1)).to_have_text(title)
+            reason = page.get_by_text("Your key mine has scope read; whatever changes something needs scope write.")
+            expect(reason).to_have_count(1 if scope == "read" else 0)
+            writing = page.get_by_role("button", name=WRITES).or_(page.get_by_role("link", name=WRITES))
+            if scope == "read":
+                expect(writing).to_have_count(0)
+                expect(page.get_by_role("dialog")).to_have_count(0)
+                assert faults(page) == [], place
+                assert not overflows(page), place
+            elif place != "jobs/new":
+                expect(writing.first).to_be_visible()
+        page.goto("/#/keys")
+        reason = f"Your key mine has scope {scope}; keys are listed, made and revoked by keys of scope admin."
+        expect(page.get_by_text(reason)).to_have_count(0 if scope == "admin" else 1)
+        expect(page.get_by_role("button", name="New key")).to_have_count(1 if scope == "admin" else 0)
+        expect(page.get_by_role("alert")).to_have_count(0)
+        assert faults(page) == []
+    finally:
+        for key in client.get("/v1/keys", headers=headers).json()["items"]:
+            if key["id"] != root["id"] and not key["revoked_at"]:
+                client.delete(f"/v1/keys/{key['id']}", headers=headers)
+        client.delete(f"/v1/keys/{root['id']}", headers=headers)
+        client.delete("/v1/aliases/kept")
 
 
 def test_a_set_is_called_by_its_job_or_its_graph_beside_its_id(filled: Filled, look: Look) -> None:

@@ -3,10 +3,12 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { changed, post, Problem, read, send } from "../api/client";
-import { useQuery } from "../api/query";
-import type { DryRun, Embedding, Graph, Info, Items, Job } from "../api/types";
+import { useMay } from "../api/own-key";
+import { useAll, useQuery } from "../api/query";
+import type { DryRun, Embedding, Graph, Info, Job } from "../api/types";
 import { useAction } from "../components/dialog";
 import { FormField } from "../components/field";
+import { NotAllowed } from "../components/needs";
 import { Empty, Loading, ProblemNote } from "../components/notes";
 import { tell } from "../components/toasts";
 import { Panel, View } from "../components/view";
@@ -18,6 +20,7 @@ import { FoundFields } from "../forms/found";
 import { useMissing } from "../forms/missing";
 import { allFields, at, type Document, type Entered, type Group, jobKinds, request, written } from "../forms/schema";
 
+const BACK: [string, string] = ["Jobs", "#/jobs"];
 const USUAL = "pipeline";
 const QUIET_MS = 350;
 // What a job is about stands before its settings.
@@ -28,9 +31,11 @@ export function NewJob({ query }: { query: URLSearchParams }) {
   const { data: document, problem } = useQuery<Document>("/openapi.json");
   const { data: model, problem: gone } = useQuery<Job>(from ? `/v1/jobs/${encodeURIComponent(from)}` : null);
   const kinds = useMemo(() => document && jobKinds(document), [document]);
+  const allowed = useMay("write");
+  if (!allowed) return <NotAllowed title="New job" back={BACK} scope="write" />;
   if (!kinds || (from && !model && !gone)) {
     return (
-      <View title="New job" back={["Jobs", "#/jobs"]}>
+      <View title="New job" back={BACK}>
         {problem ? <ProblemNote problem={problem} /> : <Loading lines={8} />}
       </View>
     );
@@ -60,8 +65,8 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
   const [kind, setKind] = useState(kinds.has(first) ? first : USUAL);
   const [entered, setEntered] = useState(begun);
   const [sought, setSought] = useState("");
-  const { data: graphs } = useQuery<Items<Graph>>("/v1/graphs?limit=200");
-  const { data: sets } = useQuery<Items<Embedding>>("/v1/embeddings?limit=200");
+  const { data: graphs } = useAll<Graph>("/v1/graphs?limit=200");
+  const { data: sets } = useAll<Embedding>("/v1/embeddings?limit=200");
   const { data: info } = useQuery<Info>("/v1/info");
 
   const root = kinds.get(kind)!;
@@ -100,7 +105,7 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
   };
 
   return (
-    <View title="New job" back={["Jobs", "#/jobs"]}>
+    <View title="New job" back={BACK}>
       <form
         ref={element}
         class="columns wide-left new-job"

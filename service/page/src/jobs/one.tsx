@@ -7,6 +7,8 @@ import { useQuery } from "../api/query";
 import type { Job } from "../api/types";
 import { Chart } from "../components/chart";
 import { confirm } from "../components/dialog";
+import { Gone } from "../components/gone";
+import { Needs } from "../components/needs";
 import { Empty, Loading, Note, ProblemNote, sentence, Words } from "../components/notes";
 import { tell } from "../components/toasts";
 import { Copy, type Fact, Facts, Panel, View } from "../components/view";
@@ -23,6 +25,7 @@ export function OneJob({ id }: { id: string }) {
   const address = `/v1/jobs/${encodeURIComponent(id)}`;
   const { data: job, problem, refresh } = useQuery<Job>(address, 3000);
   const feed = useFeed(id, refresh);
+  if (problem?.status === 404) return <Gone what="job" name={shortId(id)} back={BACK} />;
   if (!job) {
     return (
       <View title={shortId(id)} back={BACK}>
@@ -95,21 +98,23 @@ function Actions({ job }: { job: Job }) {
     });
   return (
     <>
-      <a class="button" href={link(["jobs", "new"], { from: job.id })}>
-        Run again
-      </a>
       <a class="button" href={link(["jobs", "compare"], { id: job.id })}>
         Compare
       </a>
-      {isActive(job) ? (
-        <button type="button" class="danger" disabled={job.status === "cancelling"} onClick={cancel}>
-          Cancel
-        </button>
-      ) : (
-        <button type="button" class="danger" onClick={remove}>
-          Delete
-        </button>
-      )}
+      <Needs scope="write">
+        <a class="button" href={link(["jobs", "new"], { from: job.id })}>
+          Run again
+        </a>
+        {isActive(job) ? (
+          <button type="button" class="danger" disabled={job.status === "cancelling"} onClick={cancel}>
+            Cancel
+          </button>
+        ) : (
+          <button type="button" class="danger" onClick={remove}>
+            Delete
+          </button>
+        )}
+      </Needs>
     </>
   );
 }
