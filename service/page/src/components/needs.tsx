@@ -46,7 +46,11 @@ export function Why({ scope }: { scope: Scope }) {
   const key = useOwnKey();
   return (
     <>
-      Your key <Clip text={key?.name ?? ""} /> has scope {key?.scopes.at(-1)}; {WANTED[scope]}.
+      Your key{" "}
+      <strong>
+        <Clip text={key?.name ?? ""} />
+      </strong>{" "}
+      has scope {key?.scopes.at(-1)}; {WANTED[scope]}.
     </>
   );
 }
