@@ -324,6 +324,24 @@ def test_what_is_deleted_while_it_is_looked_at_is_said_to_be_gone(filled: Filled
         expect(page.get_by_role("alert")).to_contain_text(f"This {what} is gone")
 
 
+def test_a_compared_job_that_is_deleted_leaves_the_others(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    job = submit(client, filled.graph, ("train", {"steps": 3}), name="passing")
+    wait_end(client, job)
+    page = look(filled.server)
+    page.clock.install()
+    page.goto(f"/#/jobs/compare?id={job}&id={filled.other}")
+    expect(page.get_by_role("img", name="loss of passing, other")).to_be_visible()
+    assert client.delete(f"/v1/jobs/{job}").status_code == 204
+    page.clock.fast_forward(5_000)
+    expect(page.get_by_text(f"job_…{job[-6:]} is gone: deleted, or never there.")).to_be_visible()
+    expect(page.get_by_role("img", name="loss of other")).to_be_visible()
+    assert faults(page) == []
+    page.get_by_role("link", name="Compare the others alone").click()
+    expect(page.get_by_text("is gone")).to_have_count(0)
+    expect(page.get_by_role("img", name="loss of other")).to_be_visible()
+
+
 def test_sets_of_every_page_of_the_list_are_known_by_name(filled: Filled, look: Look) -> None:
     client = filled.server.client
     oldest = client.get("/v1/embeddings?limit=200").json()["items"][-1]
