@@ -8,7 +8,7 @@ from typing import Any
 
 from numba.core import event
 
-from preprocessing.stage import Emitter
+from preprocessing.stage import COMPILING, Emitter
 
 __all__ = ["compiling_told"]
 
@@ -23,7 +23,7 @@ class _Compilation(event.Listener):
         if not self._told:
             self._told = True
             self._emitter.warning(
-                "compiling", "compiling kernels, once for this version: a minute or two, over all stages"
+                COMPILING, "compiling kernels, once for this version: a minute or two, over all stages"
             )
 
     def on_end(self, _: Any) -> None:

@@ -38,12 +38,14 @@ from pydantic import BaseModel, ValidationError
 from preprocessing.errors import Interrupted, ResourceError, RgrlError, UsageError
 from preprocessing.unknown_fields import fields_beside, meant_field
 
-__all__ = ["Emitter", "StageMain", "disk_errors", "run_stage", "usage_error"]
+__all__ = ["COMPILING", "Emitter", "StageMain", "disk_errors", "run_stage", "usage_error"]
 
 EVENTS_VARIABLE = "RGRL_EVENTS"
 PARENT_VARIABLE = "RGRL_PARENT"
 """Where set, the process that the stage shall not outlive."""
 _PR_SET_PDEATHSIG = 1
+COMPILING = "compiling"
+"""The code of the warning that kernels are being compiled."""
 PROGRESS_INTERVAL_S = 0.2
 RATE_REPORTS = 100
 STORAGE = {

@@ -30,6 +30,7 @@ __all__ = [
     "WRITE",
     "Admission",
     "KeyRing",
+    "allowed_scopes",
     "bearer_token",
     "check_exposure",
     "make_first_key",
@@ -158,10 +159,16 @@ class _Needs:
     ) -> None:
         """``_credentials`` are for the documentation: the key was found by ``Admission``."""
         key: ApiKey | None = request.state.key
-        if key is not None and max(_RANK[scope] for scope in key.scopes) < _RANK[self.scope]:
+        if self.scope not in allowed_scopes(key):
             raise ForbiddenError(
                 "the API key's scopes do not allow this", expected=f"scope {self.scope}", remedy="use another key"
             )
+
+
+def allowed_scopes(key: ApiKey | None) -> list[Scope]:
+    """What a key may do, with all that its scopes include; without one, where none is needed, everything."""
+    most = max(_RANK.values()) if key is None else max(_RANK[scope] for scope in key.scopes)
+    return [scope for scope, rank in _RANK.items() if rank <= most]
 
 
 READ = Depends(_Needs("read"))

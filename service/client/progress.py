@@ -12,10 +12,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
+from preprocessing.stage import COMPILING
+
 __all__ = ["ProgressView"]
 
-
-COMPILING = "compiling"
 LINE_EVERY_S = 10.0
 TEXT_WIDTH = 74
 """What texts of a line take: `train: nodes and layers embedded`, 100 %, a rate, the time left, a loss."""

@@ -225,7 +225,7 @@ class JobPatch(Request):
 
 
 class Progress(Answer):
-    """How far the present stage is."""
+    """How far the present stage is; ``compiling`` while it stands still because kernels are compiled."""
 
     stage: str
     done: int
@@ -233,6 +233,7 @@ class Progress(Answer):
     unit: str
     rate: float
     eta_s: float | None
+    compiling: bool = False
 
 
 class JobError(Answer):

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from preprocessing.stage import COMPILING
 from service.store.database import Database
 from service.store.jobs import active_jobs, add_transition, find_job
 from service.store.rows import ENDED, Job, JobStatus, Transition, now
@@ -17,6 +18,7 @@ from service.store.tables import job_events, jobs
 __all__ = ["Effect", "FileEvent", "Lifecycle", "StaleJobError"]
 
 Effect = Callable[[Connection], None]
+_NOTHING_DONE = {"done": 0, "total": 0, "unit": "", "rate": 0.0, "eta_s": None}
 
 
 class StaleJobError(Exception):
@@ -109,8 +111,8 @@ class Lifecycle(Database):
                     add_transition(connection, job.id, Transition(job.status, phase, job.attempt, event.at))
                 if event.event == "health":
                     health = event.data
+                progress = _progress_after(progress, event)
                 if event.event == "progress":
-                    progress = {"stage": event.stage, **event.data}
                     connection.execute(
                         job_events.delete().where(
                             job_events.c.job == job.id,
@@ -140,6 +142,16 @@ class Lifecycle(Database):
                 events_offset=offset,
             )
             return find_job(connection, job.id)
+
+
+def _progress_after(progress: dict[str, Any] | None, event: FileEvent) -> dict[str, Any] | None:
+    """How far a stage is after ``event``. It compiles from its warning on until its work moves."""
+    if event.event == "warning" and event.data.get("code") == COMPILING:
+        return {"stage": event.stage, **(progress or _NOTHING_DONE), "compiling": True}
+    if event.event != "progress":
+        return progress
+    still = progress is not None and "compiling" in progress and not event.data.get("rate")
+    return {"stage": event.stage, **event.data} | ({"compiling": True} if still else {})
 
 
 def _compare_and_set(connection: Connection, job: Job, *conditions: Any, **changes: Any) -> None:

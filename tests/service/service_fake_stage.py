@@ -29,10 +29,13 @@ def main(spec: dict) -> int:
         signal.signal(signal.SIGTERM, lambda *_: note(spec["terms"]))
     if "parent" in spec:
         Path(spec["parent"]).write_text(f"{os.environ['RGRL_PARENT']} {os.getppid()}")
-    print(f"{name} begins" + "." * spec.get("noise", 0), flush=True)
+    if not spec.get("silent"):
+        print(f"{name} begins" + "." * spec.get("noise", 0), flush=True)
     emit(name, "progress", done=0, total=2, unit="rows", rate=0.0, eta_s=None)
     for step in range(spec.get("steps", 0)):
         emit(name, "metrics", step=step, values={"loss": 1.0 / (step + 1), "rank": None})
+    for code, message in spec.get("warnings", []):
+        emit(name, "warning", code=code, message=message)
     for state, reason in spec.get("health", []):
         emit(name, "health", state=state, reason=reason)
     if "tell" in spec:

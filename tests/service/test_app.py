@@ -21,6 +21,7 @@ from service.api.app import create_app
 from service.logs import add_request_id, configure_logging
 from service.settings import ServiceSettings
 from service.store import Store
+from trainer.settings import PRESETS
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +200,8 @@ def test_probes_and_info(client: TestClient) -> None:
     assert info["limits"]["max_body_bytes"] == 2000
     assert info["machine"]["cores"] >= 1
     assert "numba" in info["samplers"]
-    assert "cora" in info["presets"]
+    assert info["presets"]["computers"] == {"epochs": 15_000}
+    assert list(info["presets"]) == list(PRESETS)
 
 
 def test_without_its_scheduler_a_server_is_degraded_not_down(tmp_path: Path) -> None:
@@ -234,6 +236,20 @@ def test_keys_and_scopes(tmp_path: Path) -> None:
         store.revoke_key(keys["read"][0].id)
         assert status("GET", "/v1/jobs", "read") == 401
         assert status("GET", "/v1/jobs", "write") == 200
+
+
+def test_a_key_of_any_scope_is_told_what_it_may_do(tmp_path: Path) -> None:
+    with running_app(settings_in(tmp_path)) as client:
+        every = ["read", "write", "admin"]
+        assert client.get("/v1/keys/self").json() == {"id": None, "name": None, "scopes": every}
+        store = client.app.state.store  # type: ignore[attr-defined]
+        made = {name: store.create_key(name, [name]) for name in every}
+        made["both"] = store.create_key("both", ["write", "read"])
+        for name, scopes in {"read": every[:1], "write": every[:2], "admin": every, "both": every[:2]}.items():
+            key, token = made[name]
+            answer = client.get("/v1/keys/self", headers={"Authorization": f"Bearer {token}"})
+            assert answer.json() == {"id": key.id, "name": name, "scopes": scopes}
+        problem(client.get("/v1/keys/self"), 401, "unauthorized")
 
 
 def test_keys_over_http(tmp_path: Path) -> None:

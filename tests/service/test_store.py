@@ -16,6 +16,7 @@ from sqlalchemy.exc import StatementError
 from preprocessing.errors import UsageError
 from service.errors import BusyError, ConflictError, NotFoundError, PreconditionError
 from service.identifiers import new_id
+from service.jobs.schemas import JobAnswer
 from service.settings import ServiceSettings
 from service.store import Job, NewJob, Store
 from service.store.embeddings import insert_embedding
@@ -138,6 +139,44 @@ def test_a_move_and_its_effect_are_one(store: Store, graph: str) -> None:
     with pytest.raises(RuntimeError):
         store.transition(job, "succeeded", effect=fail)
     assert store.job(job.id) == job
+
+
+def test_a_stage_compiles_from_its_warning_until_its_work_moves(store: Store, graph: str) -> None:
+    job = store.transition(new_job(store, graph), "running", attempt=1)
+
+    def progress(stage: str, done: int, rate: float) -> FileEvent:
+        data = {"done": done, "total": 9, "unit": "rows", "rate": rate, "eta_s": None}
+        return FileEvent(MOMENT, "progress", stage, data)
+
+    def compiling(stage: str) -> FileEvent:
+        return FileEvent(MOMENT, "warning", stage, {"code": "compiling", "message": "kernels"})
+
+    told = []
+    for offset, event in enumerate(
+        [
+            compiling("ppr"),
+            progress("ppr", 0, 0.0),
+            FileEvent(MOMENT, "warning", "ppr", {"code": "tied", "message": "rows"}),
+            progress("ppr", 3, 1.5),
+            progress("ppr", 0, 0.0),
+            compiling("ppr"),
+            progress("train", 0, 0.0),
+        ],
+        start=1,
+    ):
+        job = store.record_events(job, offset, [event])
+        shown = JobAnswer.model_validate(job).progress
+        assert shown is not None
+        told.append((shown.stage, shown.done, shown.compiling))
+    assert told == [
+        ("ppr", 0, True),
+        ("ppr", 0, True),
+        ("ppr", 0, True),
+        ("ppr", 3, False),
+        ("ppr", 0, False),
+        ("ppr", 0, True),
+        ("train", 0, False),
+    ]
 
 
 def test_events_are_taken_over_once(store: Store, graph: str) -> None:

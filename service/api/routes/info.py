@@ -43,8 +43,14 @@ class LimitsAnswer(Answer):
     max_queued: int
 
 
+class PresetAnswer(Answer):
+    """What a preset of training costs: so many times it goes over the graph."""
+
+    epochs: int
+
+
 class InfoAnswer(Answer):
-    """The server: null for a package that is not installed."""
+    """The server: null for a package that is not installed. ``presets`` are those of ``train.preset``, by name."""
 
     version: str
     python: str
@@ -52,7 +58,7 @@ class InfoAnswer(Answer):
     machine: MachineAnswer
     limits: LimitsAnswer
     samplers: list[str]
-    presets: list[str]
+    presets: dict[str, PresetAnswer]
 
 
 @router.get("")
@@ -65,7 +71,7 @@ def get_info(settings: SettingsDep) -> InfoAnswer:
         machine=MachineAnswer.model_validate(machine()),
         limits=LimitsAnswer.model_validate(settings),
         samplers=[name for name, package in _SAMPLERS.items() if _version(package) is not None],
-        presets=list(PRESETS),
+        presets={name: PresetAnswer(epochs=preset["run"]["epochs"]) for name, preset in PRESETS.items()},
     )
 
 

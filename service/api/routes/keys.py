@@ -1,4 +1,4 @@
-"""``/v1/keys``: API keys, for keys of scope admin."""
+"""``/v1/keys``: API keys, for keys of scope admin; any key may ask what it is itself."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from datetime import datetime
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, status
+from fastapi import APIRouter, Request, status
 from pydantic import Field
 
-from service.api.auth import ADMIN, open_without_keys
+from service.api.auth import ADMIN, allowed_scopes, open_without_keys
 from service.api.dependencies import SettingsDep, StoreDep
-from service.schemas import Answer, Name, Request
-from service.store import Scope
+from service.schemas import Answer, Name
+from service.schemas import Request as Body
+from service.store import ApiKey, Scope
 
 __all__ = ["router"]
 
 log = structlog.get_logger(__name__)
-router = APIRouter(prefix="/v1/keys", tags=["keys"], dependencies=[ADMIN])
+router = APIRouter(prefix="/v1/keys", tags=["keys"])
 
 
-class KeyRequest(Request):
+class KeyRequest(Body):
     """A key to make; each scope includes those before it: read, write, admin."""
 
     name: Name
@@ -49,20 +50,38 @@ class KeysAnswer(Answer):
     items: list[KeyAnswer]
 
 
-@router.post("", status_code=status.HTTP_201_CREATED)
+class OwnKeyAnswer(Answer):
+    """The key that a request was sent with. ``scopes`` are all that it may do, those that another includes too.
+
+    While the server needs no key, ``id`` and ``name`` are null and ``scopes`` are all there are.
+    """
+
+    id: str | None
+    name: str | None
+    scopes: list[Scope]
+
+
+@router.post("", status_code=status.HTTP_201_CREATED, dependencies=[ADMIN])
 def create_key(request: KeyRequest, store: StoreDep) -> NewKeyAnswer:
     """Make a key. The first one made shuts the server to requests without."""
     key, token = store.create_key(request.name, request.scopes)
     return NewKeyAnswer(**KeyAnswer.model_validate(key).model_dump(), token=token)
 
 
-@router.get("")
+@router.get("/self")
+async def get_own_key(request: Request) -> OwnKeyAnswer:
+    """The key that this request was sent with, and what it may do; for a key of any scope."""
+    key: ApiKey | None = request.state.key
+    return OwnKeyAnswer(id=key and key.id, name=key and key.name, scopes=allowed_scopes(key))
+
+
+@router.get("", dependencies=[ADMIN])
 def list_keys(store: StoreDep) -> KeysAnswer:
     """Keys, live and revoked."""
     return KeysAnswer(items=[KeyAnswer.model_validate(key) for key in store.list_keys()])
 
 
-@router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT)
+@router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT, dependencies=[ADMIN])
 def revoke_key(id: str, store: StoreDep, settings: SettingsDep) -> None:
     """End a key for good, at once; one that `rgrl keys revoke` ends is refused within a second."""
     store.revoke_key(id)

@@ -4,6 +4,7 @@ import type { ComponentType } from "preact";
 import { lazy, Suspense } from "preact/compat";
 
 import { reached } from "./api/client";
+import { useAskOwnKey } from "./api/own-key";
 import { useQuery } from "./api/query";
 import type { Info } from "./api/types";
 import { Aliases } from "./aliases/view";
@@ -48,6 +49,7 @@ const THEMES: Record<Theme, [IconName, string]> = {
 
 export function App() {
   const { path, query } = usePlace();
+  useAskOwnKey();
   const [name = "", ...rest] = path;
   const Shown = VIEWS.find(([known]) => known === name)?.[3];
   return (

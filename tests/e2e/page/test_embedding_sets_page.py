@@ -6,10 +6,20 @@ import json
 import shutil
 from collections.abc import Iterator
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from embedding_fixtures import write_set
 from map_world import FIRST, NODES, REPORT, World, map_world
 from page_harness import Look, faults, overflows
 from playwright.sync_api import expect
+
+from preprocessing.bundle import Bundle
+from preprocessing.ingest import ingest
+from preprocessing.stage import Emitter
+from service.search.index_settings import IndexSettings, ProjectionSettings
+from service.search.indexing import build_index
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +94,79 @@ def test_quality_tells_the_figures_of_the_report(world: World, look: Look) -> No
         f"Recall of the index at {recall['k']}": f"{recall['value']:.4g}",
     }
     expect(panel.get_by_role("img", name="Loss from 9.5 in epoch 1 to 4.25 in epoch 3")).to_be_visible()
+
+
+def score(percent: float, spread: float) -> dict[str, float]:
+    return {"test_mean": percent / 100, "test_std": spread / 100}
+
+
+@pytest.mark.parametrize(
+    ("baselines", "words"),
+    [
+        ({"raw_features": (87.1, 1.0)}, "RGRL is better than raw features by 6.1 points."),
+        (
+            {"raw_features": (87.1, 1.0), "ppr_smoothed": (91.2, 0.4), "random_encoder": (93.0, 0.1)},
+            "The random encoder is as good as RGRL within the spread of the splits; "
+            "RGRL is better than raw features and PPR-smoothed features by at least 2.0 points.",
+        ),
+        (
+            {"raw_features": (92.1, 1.2), "ppr_smoothed": (93.5, 0.1)},
+            "Raw features and PPR-smoothed features are as good as RGRL within the spread of the splits.",
+        ),
+        (
+            {"ppr_smoothed": (94.2, 0.2), "random_encoder": (70.0, 9.0)},
+            "PPR-smoothed features are better than RGRL by 1.0 point; "
+            "RGRL is better than the random encoder by 23.2 points.",
+        ),
+        ({"raw_features": None}, None),
+    ],
+)
+def test_a_report_comes_to_one_sentence(
+    world: World, look: Look, baselines: dict[str, tuple[float, float] | None], words: str | None
+) -> None:
+    scores = {name: None if of is None else score(*of) for name, of in baselines.items()}
+    probe = REPORT["probe"] | {"trained": {"last": score(93.2, 0.4)}, "baselines": scores}
+    page = look(world.server)
+    page.route("**/report", lambda route: route.fulfill(json=REPORT | {"probe": probe}))
+    page.goto(f"/#/embeddings/{world.whole}")
+    panel = page.get_by_role("region", name="Quality")
+    expect(panel.get_by_text("A note of the evaluation.")).to_be_visible()
+    assert panel.locator(".quality-verdict").all_inner_texts() == ([] if words is None else [words])
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_label_of_any_length_is_clipped_and_whole_on_demand(world: World, look: Look, width: int) -> None:
+    label = "long" * 2500
+    data, name = world.folder / "data", f"labelled{width}"
+    pq.write_table(pa.table({"id": [0, 1, 2, 3], "label": [label, label, "short", None]}), data / f"{name}.parquet")
+    pq.write_table(pa.table({"source": [0, 1, 2], "target": [1, 2, 3]}), data / f"{name}-edges.parquet")
+    source = {"kind": "tables", "nodes": str(data / f"{name}.parquet"), "edges": str(data / f"{name}-edges.parquet")}
+    ingest(
+        {"out": str(data / f"{name}-bundle"), "settings": {"source": source | {"label": "label"}}}, Emitter("ingest")
+    )
+    content = Bundle(data / f"{name}-bundle").content_hash
+    vectors = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    made = write_set(data / name, vectors, [0, 1, 2, 3], content)
+    build_index(made, IndexSettings(projection=ProjectionSettings(method="pca", points=4)), Emitter("index"))
+    client = world.server.client
+    graph = client.post("/v1/graphs", json={"bundle": f"{name}-bundle"}).json()["id"]
+    ref = client.post("/v1/embeddings", json={"path": name, "graph": graph}).json()["id"]
+    page = look(world.server, f"#/embeddings/{ref}?node=0", width=width)
+    expect(page.locator(".node-neighbors tbody tr")).to_have_count(3)
+    for place in (".legend-name [title]", ".node-neighbors [title]"):
+        expect(page.locator(place)).to_have_attribute("title", label)
+        assert page.locator(place).inner_text() == label[:60] + "…"
+    assert not overflows(page)
+    assert faults(page) == []
+    page.locator(".node-card summary").press("Enter")
+    expect(page.locator(".node-card details")).to_contain_text(label)
+    assert not overflows(page)
+    assert faults(page) == []
+    page.goto(f"/#/graphs/{graph}")
+    expect(page.get_by_text("mean 1.5, largest 2")).to_be_visible()
+    assert not overflows(page)
+    for path in (f"/v1/embeddings/{ref}", f"/v1/graphs/{graph}"):
+        assert client.delete(path).status_code == 204
 
 
 def test_collapsed_embeddings_are_said_to_be(world: World, look: Look) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ def test_a_job_is_followed_to_its_end_through_a_restart_of_the_server(filled: Fi
     filled.server.start()
     gate.touch()
     expect(page.locator(".view-title .status")).to_have_text("succeeded")
-    expect(page.get_by_role("region", name="Events, latest first").get_by_text("result")).to_have_count(1)
+    expect(page.get_by_role("region", name="Events, latest first").get_by_text("Train is done.")).to_have_count(1)
     expect(page.get_by_role("link", name="emb_")).to_be_visible()
 
 
@@ -115,6 +116,64 @@ def test_a_job_is_cancelled_and_deleted_by_keyboard(filled: Filled, look: Look) 
     expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
     expect(page.get_by_role("link", name="unwanted")).to_have_count(0)
     assert filled.server.client.get(f"/v1/jobs/{job}").status_code == 404
+
+
+def test_events_are_told_in_plain_words_and_an_empty_log_is_said_to_be(filled: Filled, look: Look) -> None:
+    client, gate = filled.server.client, filled.folder / "told"
+    summary = {"counts": {"nodes": 2708}, "exact_share": 0.98765432, "sound": True, "by": ["a", "b"], "map": None}
+    warned = {"silent": True, "warnings": [["tied", "two rows end in a tie"]], "summary": summary}
+    whole = submit(client, filled.graph, ("preprocess", warned))
+    error = {key: FAULT[key] for key in ("code", "message", "remedy")}
+    stalled = {"silent": True, "health": [["stalled", "loss is flat"]], "gate": str(gate), "exit": 3, "error": error}
+    broken = submit(client, filled.graph, ("train", stalled))
+
+    def told(job: str, last: str) -> list[list[str]]:
+        """Stages and messages, latest first."""
+        page.goto(f"/#/jobs/{job}")
+        events = page.get_by_role("region", name="Events, latest first")
+        expect(events.get_by_text(last)).to_be_visible()
+        assert faults(page) == []
+        return [row.locator("td").all_inner_texts()[1:] for row in events.locator("tbody tr").all()]
+
+    page = look(filled.server)
+    assert told(whole, "It succeeded.") == [
+        ["preprocess", "It succeeded."],
+        ["preprocess", "Preprocess is done. Counts nodes 2,708, exact share 0.9877, sound yes, by a and b."],
+        ["preprocess", "Warning: Two rows end in a tie."],
+        ["preprocess", "Preprocess began."],
+        ["", "It was started."],
+        ["", "It was queued."],
+    ]
+    log = page.get_by_role("region", name="End of the log")
+    expect(log).to_have_text("Nothing was logged at all.")
+    assert told(broken, "Stalled: Loss is flat.")[0] == ["train", "Stalled: Loss is flat."]
+    expect(log).to_have_text("Nothing was logged yet.")
+    gate.touch()
+    assert told(broken, "It failed.")[:2] == [
+        ["train", "It failed."],
+        ["train", "A feature is not finite. Fill the row."],
+    ]
+    expect(log).not_to_have_text("Nothing was logged yet.")
+
+
+def test_that_kernels_are_compiled_is_said_and_no_speed_of_0(filled: Filled, look: Look) -> None:
+    job, gate = filled.start("compiles", warnings=[["compiling", "compiling kernels"]])
+    page = look(filled.server, f"#/jobs/{job}")
+    words = "train: kernels are being compiled, once for this version"
+    expect(page.locator(".now").get_by_text(words)).to_be_visible()
+    expect(page.locator(".now")).not_to_contain_text("a second")
+    for place in ("#/", "#/jobs"):
+        page.goto(f"/{place}")
+        expect(page.get_by_text(words)).to_be_visible()
+    gate.touch()
+    wait_end(filled.server.client, job)
+    # Nothing is compiled, and nothing has moved yet.
+    job, gate = filled.start("still")
+    page.goto(f"/#/jobs/{job}")
+    expect(page.locator(".now").get_by_text("train 0 of 2 rows")).to_be_visible()
+    expect(page.locator(".now")).not_to_contain_text("a second")
+    gate.touch()
+    wait_end(filled.server.client, job)
 
 
 def test_a_failure_says_where_and_what_to_do(filled: Filled, look: Look) -> None:
@@ -232,6 +291,123 @@ def test_a_set_that_its_job_still_works_on_is_not_offered_to_an_alias(filled: Fi
     wait_end(client, job)
     page.get_by_role("button", name="New alias").click()
     expect(field.locator("option", has_text=unfinished[-6:])).to_have_count(1)
+
+
+def test_what_is_deleted_while_it_is_looked_at_is_said_to_be_gone(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    job = submit(client, filled.graph, ("train", {"make": "embeddings"}), name="passing")
+    made = wait_end(client, job)["embedding"]
+    graph = client.post("/v1/graphs", json={"bundle": "star", "name": "passing graph"}).json()["id"]
+    page = look(filled.server)
+    page.clock.install()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for path, title, what, back in (
+        (f"embeddings/{made}", "passing", "embedding set", "Embeddings"),
+        (f"jobs/{job}", "passing", "job", "Jobs"),
+        (f"graphs/{graph}", "passing graph", "graph", "Graphs"),
+    ):
+        page.goto(f"/#/{path}")
+        expect(page.get_by_role("heading", level=1)).to_have_text(title)
+        assert client.delete(f"/v1/{path}").status_code == 204
+        page.clock.fast_forward(10_000)
+        expect(page.get_by_role("alert")).to_contain_text(f"This {what} is gone")
+        assert faults(page) == []
+        asked.clear()
+        page.clock.fast_forward(60_000)
+        page.evaluate("fetch('/livez')")
+        assert [url for url in asked if path in url] == []
+        page.get_by_role("link", name=f"Go back to {back.lower()}").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(back)
+        # Nor is it shown as it was to who comes back to it.
+        page.go_back()
+        expect(page.get_by_role("alert")).to_contain_text(f"This {what} is gone")
+
+
+def test_a_compared_job_that_is_deleted_leaves_the_others(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    job = submit(client, filled.graph, ("train", {"steps": 3}), name="passing")
+    wait_end(client, job)
+    page = look(filled.server)
+    page.clock.install()
+    page.goto(f"/#/jobs/compare?id={job}&id={filled.other}")
+    expect(page.get_by_role("img", name="loss of passing, other")).to_be_visible()
+    assert client.delete(f"/v1/jobs/{job}").status_code == 204
+    page.clock.fast_forward(5_000)
+    expect(page.get_by_text(f"job_…{job[-6:]} is gone: deleted, or never there.")).to_be_visible()
+    expect(page.get_by_role("img", name="loss of other")).to_be_visible()
+    assert faults(page) == []
+    page.get_by_role("link", name="Compare the others alone").click()
+    expect(page.get_by_text("is gone")).to_have_count(0)
+    expect(page.get_by_role("img", name="loss of other")).to_be_visible()
+
+
+def test_sets_of_every_page_of_the_list_are_known_by_name(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    oldest = client.get("/v1/embeddings?limit=200").json()["items"][-1]
+    assert client.put("/v1/aliases/old", json={"embedding": oldest["id"]}).status_code == 200
+    page = look(filled.server)
+    # As if there were more sets than a page holds.
+    page.route("**/v1/*?*limit=200*", lambda route: route.continue_(url=route.request.url.replace("=200", "=1")))
+    page.goto("/#/aliases")
+    expect(page.get_by_role("cell", name=f"{oldest['job_name']} emb_…{oldest['id'][-6:]}")).to_be_visible()
+    page.get_by_role("button", name="Switch old").click()
+    expect(page.get_by_label("Embedding set").locator(f"option[value='{oldest['id']}']")).to_have_count(1)
+    page.goto("/#/jobs/new?kind=index")
+    expect(page.locator(f"[data-pointer='/embedding'] option[value='{oldest['id']}']")).to_have_count(1)
+    page.goto(f"/#/graphs/{filled.graph}")
+    expect(page.get_by_role("link", name=f"emb_…{oldest['id'][-6:]}")).to_be_visible()
+    assert client.delete("/v1/aliases/old").status_code == 204
+
+
+WRITES = re.compile("^(New job|Run again|Delete|Register graph|New alias|Switch kept|Delete kept)$")
+
+
+@pytest.mark.parametrize(("width", "scope"), [(1280, "read"), (390, "read"), (1280, "write"), (1280, "admin")])
+def test_a_key_is_shown_what_it_can_do_and_why_not_more(filled: Filled, look: Look, width: int, scope: str) -> None:
+    client = filled.server.client
+    made = job_of(client, filled.done)["embedding"]
+    assert client.put("/v1/aliases/kept", json={"embedding": made}).status_code == 200
+    root = client.post("/v1/keys", json={"name": "root", "scopes": ["admin"]}).json()
+    headers = {"Authorization": f"Bearer {root['token']}"}
+    try:
+        mine = client.post("/v1/keys", json={"name": "mine", "scopes": [scope]}, headers=headers).json()
+        page = look(filled.server, width=width, key=mine["token"])
+        places = {
+            "": "Overview",
+            "jobs": "Jobs",
+            "jobs/new": "New job",
+            f"jobs/{filled.done}": MARKUP,
+            "graphs": "Graphs",
+            "graphs?new=1": "Graphs",
+            f"graphs/{filled.graph}": MARKUP,
+            "aliases": "Aliases",
+        }
+        for place, title in places.items():
+            page.goto(f"/#/{place}")
+            expect(page.get_by_role("heading", level=1)).to_have_text(title)
+            reason = page.get_by_text("Your key mine has scope read; whatever changes something needs scope write.")
+            expect(reason).to_have_count(1 if scope == "read" else 0)
+            writing = page.get_by_role("button", name=WRITES).or_(page.get_by_role("link", name=WRITES))
+            if scope == "read":
+                expect(writing).to_have_count(0)
+                expect(page.get_by_role("dialog")).to_have_count(0)
+                assert faults(page) == [], place
+                assert not overflows(page), place
+            elif place != "jobs/new":
+                expect(writing.first).to_be_visible()
+        page.goto("/#/keys")
+        reason = f"Your key mine has scope {scope}; keys are listed, made and revoked by keys of scope admin."
+        expect(page.get_by_text(reason)).to_have_count(0 if scope == "admin" else 1)
+        expect(page.get_by_role("button", name="New key")).to_have_count(1 if scope == "admin" else 0)
+        expect(page.get_by_role("alert")).to_have_count(0)
+        assert faults(page) == []
+    finally:
+        for key in client.get("/v1/keys", headers=headers).json()["items"]:
+            if key["id"] != root["id"] and not key["revoked_at"]:
+                client.delete(f"/v1/keys/{key['id']}", headers=headers)
+        client.delete(f"/v1/keys/{root['id']}", headers=headers)
+        client.delete("/v1/aliases/kept")
 
 
 def test_a_set_is_called_by_its_job_or_its_graph_beside_its_id(filled: Filled, look: Look) -> None:

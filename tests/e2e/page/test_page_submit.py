@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from page_harness import Look, faults
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 from service_harness import Server, settings_in, wait_end
 
 NODES = 60
@@ -106,6 +106,82 @@ def test_what_it_would_take_and_what_is_wrong_is_told_before_it_is_sent(server: 
     expect(page.locator(".field-error")).to_have_count(0)
     expect(page.locator(".estimate")).to_be_visible()
     assert client.get("/v1/jobs?kind=pipeline").json()["items"] == []
+
+
+def test_what_is_needed_is_told_at_its_field_once_a_submit_is_tried(server: Server, look: Look) -> None:
+    ready = next(graph for graph in server.client.get("/v1/graphs").json()["items"] if graph["state"] == "ready")
+
+    def needed(page: Page, pointers: list[str]) -> None:
+        """These fields are at fault, the first has the focus, and each is described by what is wrong with it."""
+        expect(page.locator("[aria-invalid=true]")).to_have_count(len(pointers))
+        for pointer in pointers:
+            field = page.locator(f"[data-pointer='{pointer}']")
+            expect(field).to_be_visible()
+            expect(field).to_have_attribute("aria-invalid", "true")
+            expect(field).to_have_accessible_description("This is needed, and nothing is given.")
+        if pointers:
+            expect(page.locator(f"[data-pointer='{pointers[0]}']")).to_be_focused()
+        assert faults(page) == []
+
+    page = look(server, "#/jobs/new?kind=embed")
+    expect(page.get_by_role("button", name="Submit embed")).to_be_visible()
+    needed(page, [])
+    page.get_by_label("Find a setting").fill("priority")
+    page.get_by_role("button", name="Submit embed").press("Enter")
+    needed(page, ["/graph", "/embedding"])
+    page.get_by_label("Graph").first.select_option(ready["id"])
+    page.get_by_role("button", name="Submit embed").press("Enter")
+    needed(page, ["/embedding"])
+    # Another kind of job has not been tried yet.
+    page.get_by_label("Kind").first.select_option("index")
+    needed(page, [])
+    # A part that may be left out needs all that it needs once something of it is given.
+    page = look(server, f"#/jobs/new?kind=preprocess&graph={ready['id']}")
+    page.get_by_label("Find a setting").fill("tolerance")
+    page.get_by_label("Tolerance").fill("0.1")
+    page.get_by_role("button", name="Submit preprocess").press("Enter")
+    needed(page, ["/previous/graph"])
+    page = look(server, "#/graphs?new=1")
+    page.get_by_label("From").select_option("npz")
+    page.get_by_role("button", name="Register", exact=True).press("Enter")
+    needed(page, ["/source/path"])
+    page.keyboard.type("graph.npz")
+    expect(page.locator("[aria-invalid=true]")).to_have_count(0)
+
+
+def test_settings_that_are_called_as_what_is_sought_come_first(server: Server, look: Look) -> None:
+    page = look(server, "#/jobs/new")
+
+    def found(sought: str) -> list[str]:
+        page.get_by_label("Find a setting").fill(sought)
+        panel = page.get_by_role("region", name="Settings")
+        expect(panel.locator("details")).to_have_count(0)
+        return [field.get_attribute("data-pointer") for field in panel.locator("[data-pointer]").all()]
+
+    epochs = found("epochs")
+    assert epochs[0] == "/train/run/epochs"
+    assert len(epochs) > 1
+    layers = found("LAY")
+    assert [pointer.split("/")[-1] for pointer in layers[:1]] == ["layers"]
+    names = [pointer.split("/")[-1].startswith("lay") for pointer in layers]
+    assert names == sorted(names, reverse=True)
+    assert found("top_k") == found("top k")
+    page.get_by_label("Find a setting").fill("epochs")
+    expect(page.get_by_label("Epochs", exact=True)).to_have_accessible_description(re.compile("^train / run "))
+    assert faults(page) == []
+    assert found("no such thing") == []
+    expect(page.get_by_text("No setting of this kind of job is called or described so.")).to_be_visible()
+
+
+def test_a_preset_says_what_it_costs(server: Server, look: Look) -> None:
+    page = look(server, "#/jobs/new")
+    presets = server.client.get("/v1/info").json()["presets"]
+    options = page.get_by_label("Preset").locator("option")
+    expect(options).to_have_count(1 + len(presets))
+    assert options.all_inner_texts()[1:] == [
+        f"{name} · {preset['epochs']:,} epochs" for name, preset in presets.items()
+    ]
+    expect(page.get_by_label("Preset")).to_have_accessible_description(re.compile("may take hours"))
 
 
 @pytest.mark.slow

@@ -3,10 +3,12 @@
 import { useState } from "preact/hooks";
 
 import { changed, type Options, send } from "../api/client";
-import { useQuery } from "../api/query";
-import type { Alias, Embedding, Items } from "../api/types";
+import { useMay } from "../api/own-key";
+import { useAll } from "../api/query";
+import type { Alias, Embedding } from "../api/types";
 import { confirm, Dialog, useAction } from "../components/dialog";
 import { FormField } from "../components/field";
+import { Needs } from "../components/needs";
 import { Empty, ProblemNote } from "../components/notes";
 import { type Column, ListTable } from "../components/table";
 import { tell } from "../components/toasts";
@@ -49,7 +51,8 @@ function remove(alias: Alias): void {
 
 export function Aliases() {
   const [edited, setEdited] = useState<Alias | "new" | null>(null);
-  const { data: sets } = useQuery<Items<Embedding>>(SETS);
+  const { data: sets } = useAll<Embedding>(SETS);
+  const allowed = useMay("write");
   const named = new Map(sets?.items.map((set) => [set.id, setName(set)]));
   const columns: Column<Alias>[] = [
     { head: "Alias", cell: (alias) => <a href={link(["embeddings", alias.name])}>{alias.name}</a> },
@@ -66,36 +69,38 @@ export function Aliases() {
     },
     { head: "Version", cell: (alias) => alias.version, number: true, wide: true },
     { head: "Switched", cell: (alias) => ago(alias.updated_at), number: true, wide: true },
-    {
-      head: "Actions",
-      mute: true,
-      number: true,
-      cell: (alias) => (
-        <span class="row-actions">
-          <button type="button" aria-label={`Switch ${alias.name}`} onClick={() => setEdited(alias)}>
-            Switch
-          </button>
-          <button type="button" class="danger" aria-label={`Delete ${alias.name}`} onClick={() => remove(alias)}>
-            Delete
-          </button>
-        </span>
-      ),
-    },
   ];
+  const actions: Column<Alias> = {
+    head: "Actions",
+    mute: true,
+    number: true,
+    cell: (alias) => (
+      <span class="row-actions">
+        <button type="button" aria-label={`Switch ${alias.name}`} onClick={() => setEdited(alias)}>
+          Switch
+        </button>
+        <button type="button" class="danger" aria-label={`Delete ${alias.name}`} onClick={() => remove(alias)}>
+          Delete
+        </button>
+      </span>
+    ),
+  };
   return (
     <View
       title="Aliases"
       actions={
-        <button type="button" class="primary" onClick={() => setEdited("new")}>
-          New alias
-        </button>
+        <Needs scope="write">
+          <button type="button" class="primary" onClick={() => setEdited("new")}>
+            New alias
+          </button>
+        </Needs>
       }
     >
       <ListTable<Alias>
         caption="Aliases by name"
         path="/v1/aliases"
         every={10_000}
-        columns={columns}
+        columns={allowed ? [...columns, actions] : columns}
         rowKey={(alias) => alias.name}
         empty={
           <Empty title="No aliases yet">
@@ -119,7 +124,7 @@ function isWhole({ state, job_status: status }: Embedding): boolean {
 function Point({ alias, onClose }: { alias: Alias | null; onClose: () => void }) {
   const [name, setName] = useState(alias?.name ?? "");
   const [embedding, setEmbedding] = useState(alias?.embedding ?? "");
-  const { data: sets } = useQuery<Items<Embedding>>(SETS);
+  const { data: sets } = useAll<Embedding>(SETS);
   const offered = sets?.items.filter((set) => isWhole(set) || set.id === alias?.embedding);
   const { busy, problem, act } = useAction(async () => {
     const headers = alias ? version(alias) : {};

@@ -23,6 +23,11 @@ export function useQuery<Answer>(path: string | null, every = 0): Query<Answer> 
   return useAsked(path, every, (signal) => get<Answer>(path!, signal));
 }
 
+/** A whole list, however many pages it has. */
+export function useAll<Item>(path: string, every = 0): Query<Items<Item>> {
+  return useItems(path, Infinity, every);
+}
+
 /** The first `pages` pages of a list as one. */
 export function useItems<Item>(path: string, pages: number, every = 0): Query<Items<Item>> {
   return useAsked(`${path}#${pages}`, every, async (signal) => {
@@ -70,8 +75,14 @@ export function useAsked<Answer>(
         if (stop.signal.aborted || mine !== round) return;
         if (!(error instanceof Problem)) throw error;
         // A key is being asked for, or the page says that the server is away: what is shown stays.
+        // What is gone is not asked for again, nor shown as it was.
+        const gone = error.status === 404;
+        if (gone) {
+          wait = 0;
+          answers.delete(name);
+        }
         const shown = error.status === 0 || error.status === 401 ? null : error;
-        setState((before) => ({ ...before, name, problem: shown }));
+        setState((before) => (gone ? { name, problem: shown } : { ...before, name, problem: shown }));
         if (error.status === 0 || error.status === 429 || error.status >= 500) wait = RETRY_MS;
       }
       if (wait && !document.hidden) timer = window.setTimeout(ask.current, wait);

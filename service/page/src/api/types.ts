@@ -20,8 +20,10 @@ export type Neighbor = Schemas["Neighbor"];
 export type NeighborsAnswer = Schemas["QueryOut"];
 export type NewKey = Schemas["NewKeyAnswer"];
 export type Node = Schemas["NodeAnswer"];
+export type OwnKey = Schemas["OwnKeyAnswer"];
 export type ProblemBody = Schemas["Problem"];
 export type Ready = Schemas["ReadyAnswer"];
+export type Scope = OwnKey["scopes"][number];
 
 export interface Items<Item> {
   items: Item[];

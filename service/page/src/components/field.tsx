@@ -9,15 +9,19 @@ interface FieldProps {
   /** The hint is what is wrong with it. */
   wrong?: boolean;
   look?: string;
+  /** What it is a part of, told before its name. */
+  where?: string | undefined;
   children: (control: { id: string; "aria-describedby": string | undefined }) => ComponentChildren;
 }
 
-export function FormField({ name, hint, wrong = false, look = "", children }: FieldProps) {
+export function FormField({ name, hint, wrong = false, look = "", where, children }: FieldProps) {
   const id = useId();
+  const described = [where && `${id}-where`, hint && `${id}-hint`].filter(Boolean).join(" ");
   return (
     <div class={`field ${look}`}>
+      {where && <small id={`${id}-where`}>{where}</small>}
       <label for={id}>{name}</label>
-      {children({ id, "aria-describedby": hint ? `${id}-hint` : undefined })}
+      {children({ id, "aria-describedby": described || undefined })}
       {hint && (
         <small id={`${id}-hint`} class={wrong ? "field-error" : undefined}>
           {hint}

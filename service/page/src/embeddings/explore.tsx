@@ -4,6 +4,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { generation, Problem } from "../api/client";
 import type { Embedding } from "../api/types";
+import { Clip } from "../components/clip";
 import { Empty, Loading, Note, ProblemNote, sentence } from "../components/notes";
 import { Panel } from "../components/view";
 import { number, shortId } from "../format";
@@ -112,7 +113,11 @@ function Drawn({ points, classes, ...rest }: DrawnProps) {
   const describe = (point: number) => (
     <>
       <strong>{points.ids[point]}</strong>
-      {points.labels && <span>Label {points.labels[point] ?? "unknown"}</span>}
+      {points.labels && (
+        <span>
+          Label <Clip text={points.labels[point] ?? "unknown"} />
+        </span>
+      )}
       {points.degrees && <span>Degree {number(points.degrees[point]!)}</span>}
     </>
   );

@@ -4,6 +4,7 @@ import { useEffect, useId, useState } from "preact/hooks";
 
 import { generation, post, Problem } from "../api/client";
 import type { Embedding, Neighbor, NeighborsAnswer } from "../api/types";
+import { Clip, isLong, Unfold } from "../components/clip";
 import { Loading, ProblemNote } from "../components/notes";
 import { Icon } from "../components/icons";
 import { number } from "../format";
@@ -126,16 +127,17 @@ interface CardProps {
 
 function Card({ node, points, known, onLeave }: CardProps) {
   const point = points?.placeOf.get(node);
+  const label = points?.labels && point !== undefined ? (points.labels[point] ?? "unknown") : null;
   const facts: string[] = [];
-  if (points && point !== undefined) {
-    if (points.labels) facts.push(`Label ${points.labels[point] ?? "unknown"}`);
-    if (points.degrees) facts.push(`degree ${number(points.degrees[point]!)}`);
-  } else if (points && known) facts.push("Not among the points shown");
+  if (label !== null && !isLong(label)) facts.push(`Label ${label}`);
+  if (points?.degrees && point !== undefined) facts.push(`degree ${number(points.degrees[point]!)}`);
+  if (points && point === undefined && known) facts.push("Not among the points shown");
   return (
     <div class="node-card">
       <div>
         <h3>{node}</h3>
         <p class="soft">{facts.join(", ")}</p>
+        {label !== null && isLong(label) && <Unfold text={`Label ${label}`} />}
       </div>
       <button type="button" class="icon-button" aria-label="Let go of the node" title="Let go of the node" onClick={onLeave}>
         <Icon name="close" />
@@ -188,7 +190,11 @@ function Neighbors({ caption, answer, points, onChoose, onPoint }: NeighborsProp
                     {id}
                   </button>
                 </td>
-                {labels && <td class="soft">{labelOf(id)}</td>}
+                {labels && (
+                  <td class="soft">
+                    <Clip text={labelOf(id)} />
+                  </td>
+                )}
                 <td>
                   <Edge connected={connected} />
                 </td>

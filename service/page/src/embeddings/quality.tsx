@@ -7,11 +7,7 @@ import { Facts, Panel } from "../components/view";
 import { figure, plural } from "../format";
 import { BASELINES, indexOf, percent, scoreName } from "./facts";
 import { LossCurve } from "./loss";
-
-interface Score {
-  test_mean: number;
-  test_std: number;
-}
+import { type Score, verdict } from "./verdict";
 
 interface LinkScore {
   test_auc: number | null;
@@ -65,8 +61,10 @@ export function Quality({ set }: { set: Embedding }) {
 
 function Found({ report, set }: { report: Report; set: Embedding }) {
   const { notes, probe, links, degree_buckets: buckets } = report;
+  const found = probe && verdict(report.objective, probe.trained.last, probe.baselines);
   return (
     <div class="quality-body">
+      {found && <p class="quality-verdict">{sentence(found)}</p>}
       {notes.length > 0 && (
         <Note kind="info">
           {notes.map((note) => (

@@ -2,6 +2,7 @@
 
 import { useQuery } from "../api/query";
 import type { Embedding } from "../api/types";
+import { Gone } from "../components/gone";
 import { Loading, ProblemNote } from "../components/notes";
 import { Copy, Facts, Panel, View } from "../components/view";
 import { figure, moment, number, setName, shortId } from "../format";
@@ -11,13 +12,16 @@ import { Explore } from "./explore";
 import { Health, headline, indexOf, ownAccuracy, percent } from "./facts";
 import { Quality } from "./quality";
 
+const BACK: [string, string] = ["Embeddings", "#/embeddings"];
+
 export function EmbeddingSet({ reference, query }: { reference: string; query: URLSearchParams }) {
-  const { data: set, problem } = useQuery<Embedding>(`/v1/embeddings/${encodeURIComponent(reference)}`);
+  const { data: set, problem } = useQuery<Embedding>(`/v1/embeddings/${encodeURIComponent(reference)}`, 5000);
+  if (problem?.status === 404) return <Gone what="embedding set" name={reference} back={BACK} />;
   const title = set ? (set.name ?? set.aliases[0] ?? setName(set) ?? shortId(set.id)) : reference;
   return (
     <View
       title={title}
-      back={["Embeddings", "#/embeddings"]}
+      back={BACK}
       beside={
         set?.aliases
           .filter((alias) => alias !== title)

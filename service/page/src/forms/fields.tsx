@@ -14,14 +14,21 @@ export interface FormState {
   faults: Map<string, string>;
   /** The settings as the server resolves them: what a field is that is left empty. */
   resolved: unknown;
-  /** Fields are shown whose name or description holds it. */
-  sought: string;
   /** Values to choose from, by pointer, where the schema cannot know them. */
   suggestions: Record<string, Suggestion[]>;
+  /** What is to be said of a field besides its description, by pointer. */
+  remarks?: Record<string, string>;
   onEnter: (pointer: string, text: string) => void;
 }
 
-export function FieldRow({ field, form }: { field: Field; form: FormState }) {
+interface RowProps {
+  field: Field;
+  form: FormState;
+  /** The part of the settings that it belongs to, where it stands apart from it. */
+  where?: string;
+}
+
+export function FieldRow({ field, form, where }: RowProps) {
   const { pointer, name, kind, description, range, required } = field;
   const text = form.entered[pointer] ?? "";
   const fault = form.faults.get(pointer);
@@ -31,7 +38,8 @@ export function FieldRow({ field, form }: { field: Field; form: FormState }) {
   return (
     <FormField
       name={titled(name)}
-      hint={fault ?? [description, range].filter(Boolean).join(" ")}
+      where={where}
+      hint={fault ?? [description, range, form.remarks?.[pointer]].filter(Boolean).join(" ")}
       wrong={Boolean(fault)}
       look={text ? "entered" : ""}
     >
@@ -72,10 +80,6 @@ function choicesOf({ kind, choices }: Field): Suggestion[] | undefined {
   return kind === "choice" ? choices.map((value) => ({ value, label: value })) : undefined;
 }
 
-function matches({ pointer, name, description }: Field, sought: string): boolean {
-  return !sought || `${pointer} ${name.replaceAll("_", " ")} ${description}`.toLowerCase().includes(sought);
-}
-
 function count({ fields, groups }: Group, passes: (field: Field) => boolean): number {
   return fields.filter(passes).length + groups.reduce((sum, group) => sum + count(group, passes), 0);
 }
@@ -87,14 +91,12 @@ interface GroupProps {
   without?: string | undefined;
 }
 
-/** One stage's settings, folded until one is sought, entered or at fault. */
+/** One stage's settings, folded until one is at fault. */
 export function GroupFields({ group, form, without }: GroupProps) {
-  const found = count(group, (field) => matches(field, form.sought));
   const given = count(group, (field) => field.pointer !== without && Boolean(form.entered[field.pointer]));
   const wrong = count(group, (field) => form.faults.has(field.pointer));
-  if (found === 0) return null;
   return (
-    <details class="group" open={Boolean(form.sought) || wrong > 0 || undefined}>
+    <details class="group" open={wrong > 0 || undefined}>
       <summary>
         {titled(group.name)}
         <span class="soft">{wrong ? "at fault" : given ? `${given} set` : "defaults"}</span>
@@ -119,7 +121,6 @@ export function GroupFields({ group, form, without }: GroupProps) {
 }
 
 function Inner({ group, form }: { group: Group; form: FormState }) {
-  if (count(group, (field) => matches(field, form.sought)) === 0) return null;
   return (
     <fieldset class="inner">
       <legend>{titled(group.pointer.slice(1).split("/").slice(1).join(" / "))}</legend>
@@ -132,10 +133,9 @@ function Inner({ group, form }: { group: Group; form: FormState }) {
 }
 
 function Rows({ fields, form }: { fields: Field[]; form: FormState }) {
-  const shown = fields.filter((field) => matches(field, form.sought));
   return (
     <div class="fields">
-      {shown.map((field) => (
+      {fields.map((field) => (
         <FieldRow key={field.pointer} field={field} form={form} />
       ))}
     </div>

@@ -2,7 +2,9 @@
 
 import { useState } from "preact/hooks";
 
+import { useMay } from "../api/own-key";
 import type { Graph } from "../api/types";
+import { Needs } from "../components/needs";
 import { Empty } from "../components/notes";
 import { type Column, ListTable } from "../components/table";
 import { View } from "../components/view";
@@ -41,10 +43,13 @@ export function GraphState({ graph }: { graph: Graph }) {
 
 export function GraphList({ query }: { query: URLSearchParams }) {
   const [open, setOpen] = useState(query.has("new"));
+  const allowed = useMay("write");
   const register = (
-    <button type="button" class="primary" onClick={() => setOpen(true)}>
-      Register graph
-    </button>
+    <Needs scope="write">
+      <button type="button" class="primary" onClick={() => setOpen(true)}>
+        Register graph
+      </button>
+    </Needs>
   );
   return (
     <View title="Graphs" actions={register}>
@@ -63,7 +68,7 @@ export function GraphList({ query }: { query: URLSearchParams }) {
           </Empty>
         }
       />
-      {open && <Register onClose={() => setOpen(false)} />}
+      {open && allowed && <Register onClose={() => setOpen(false)} />}
     </View>
   );
 }

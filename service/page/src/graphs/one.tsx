@@ -3,9 +3,11 @@
 import { useState } from "preact/hooks";
 
 import { changed, get, send } from "../api/client";
-import { useQuery } from "../api/query";
-import type { Degrees, Embedding, Graph, Items, Node } from "../api/types";
+import { useAll, useQuery } from "../api/query";
+import type { Degrees, Embedding, Graph, Node } from "../api/types";
 import { confirm, useAction } from "../components/dialog";
+import { Gone } from "../components/gone";
+import { Needs } from "../components/needs";
 import { Empty, Loading, Note, ProblemNote, sentence } from "../components/notes";
 import { tell } from "../components/toasts";
 import { Copy, type Fact, Facts, Panel, View } from "../components/view";
@@ -34,6 +36,7 @@ const COUNTS: [string, string][] = [
 export function OneGraph({ id }: { id: string }) {
   const { data: graph, problem } = useQuery<Graph>(`/v1/graphs/${encodeURIComponent(id)}`, 5000);
   const name = graph?.name ?? shortId(id);
+  if (problem?.status === 404) return <Gone what="graph" name={name} back={BACK} />;
   if (!graph) {
     return (
       <View title={name} back={BACK}>
@@ -99,14 +102,14 @@ function Actions({ graph, name }: { graph: Graph; name: string }) {
       },
     });
   return (
-    <>
+    <Needs scope="write">
       <button type="button" class="danger" onClick={remove}>
         Delete
       </button>
       <a class="button primary" href={link(["jobs", "new"], { graph: graph.id })}>
         New job
       </a>
-    </>
+    </Needs>
   );
 }
 
@@ -207,8 +210,8 @@ function DegreePanel({ id }: { id: string }) {
 }
 
 function Sets({ graph }: { graph: string }) {
-  const { data } = useQuery<Items<Embedding>>("/v1/embeddings?limit=200", 10_000);
-  const sets = data?.items.filter((set) => set.graph === graph) ?? [];
+  const { data } = useAll<Embedding>(`/v1/embeddings?graph=${encodeURIComponent(graph)}&limit=200`, 10_000);
+  const sets = data?.items ?? [];
   return (
     <Panel title="Embedding sets">
       {sets.length === 0 ? (

@@ -10,6 +10,7 @@ import { FormField } from "../components/field";
 import { Loading, ProblemNote } from "../components/notes";
 import { tell } from "../components/toasts";
 import { FieldRow } from "../forms/fields";
+import { useMissing } from "../forms/missing";
 import { type Document, type Entered, type Field, type Group, graphSources, request } from "../forms/schema";
 import { shortId } from "../format";
 import { go, link } from "../router";
@@ -45,8 +46,10 @@ function Form({ sources, root, onClose }: { sources: Map<string, Group>; root: G
     ? [...source.fields, ...root.fields.filter(({ name }) => name === "direction" || name === "feature_dtype")]
     : root.fields.filter(({ name }) => name === "bundle");
   const named = root.fields.filter(({ name }) => name === "name");
+  const given: Group = { ...root, fields: [...named, ...shown], groups: [] };
+  const { element, lacking, faults: needed, complain } = useMissing(kind, given, entered);
   const { busy, problem, act } = useAction(async () => {
-    const body = request({ ...root, fields: [...named, ...shown], groups: [] }, entered);
+    const body = request(given, entered);
     if (source) body.source = { ...(body.source as object), kind };
     const graph = await post<Graph>("/v1/graphs", body);
     changed();
@@ -54,11 +57,11 @@ function Form({ sources, root, onClose }: { sources: Map<string, Group>; root: G
     go(link(["graphs", graph.id]));
   });
   const pointers = new Set([...named, ...shown].map(({ pointer }) => pointer));
+  const told = problem?.errors.map(({ pointer, detail }): [string, string] => [pointer, detail]) ?? [];
   const form = {
     entered,
-    faults: new Map(problem?.errors.map(({ pointer, detail }) => [pointer, detail])),
+    faults: new Map([...told, ...needed]),
     resolved: undefined,
-    sought: "",
     suggestions: {},
     onEnter: (pointer: string, text: string) => setEntered((before) => ({ ...before, [pointer]: text })),
   };
@@ -67,11 +70,13 @@ function Form({ sources, root, onClose }: { sources: Map<string, Group>; root: G
   const rows = (fields: Field[]) => fields.map((field) => <FieldRow key={field.pointer} field={field} form={form} />);
   return (
     <form
+      ref={element}
       class="form"
       noValidate
       onSubmit={(event) => {
         event.preventDefault();
-        act();
+        if (lacking.length > 0) complain();
+        else act();
       }}
     >
       <div class="fields">

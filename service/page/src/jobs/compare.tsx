@@ -1,8 +1,8 @@
 // Figures of several jobs over each other.
 
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 
-import { get } from "../api/client";
+import { get, Problem } from "../api/client";
 import { useAsked, useQuery } from "../api/query";
 import type { Items, Job, Metrics } from "../api/types";
 import { Chart, type Curve, SERIES, seriesColor } from "../components/chart";
@@ -24,9 +24,14 @@ export function Compare({ query }: { query: URLSearchParams }) {
   const ids = [...new Set(query.getAll("id"))].slice(0, SERIES);
   const [figureName, setFigure] = useState("loss");
   const [log, setLog] = useState(false);
-  const { data, problem } = useAsked<Compared[]>(`compare ${ids.join(" ")}`, 4000, (signal) =>
-    Promise.all(ids.map((id) => compared(id, signal))),
-  );
+  const gone = useRef(new Set<string>()).current;
+  const { data, problem } = useAsked<Compared[]>(`compare ${ids.join(" ")}`, 4000, async (signal) => {
+    const there = ids.filter((id) => !gone.has(id));
+    const found = await Promise.all(there.map((id) => compared(id, signal)));
+    there.filter((_, position) => found[position] === null).forEach((id) => gone.add(id));
+    return found.filter((one) => one !== null);
+  });
+  const missed = ids.filter((id) => gone.has(id));
   const { data: others } = useQuery<Items<Job>>("/v1/jobs?limit=100&kind=train&kind=pipeline");
   const show = (wanted: string[]) => turn(link(["jobs", "compare"], { id: wanted }));
   const names = [...new Set(data?.flatMap(({ series }) => series.map(({ name }) => name)))];
@@ -65,6 +70,12 @@ export function Compare({ query }: { query: URLSearchParams }) {
         </Empty>
       )}
       {ids.length >= SERIES && <Note kind="info">More than {SERIES} curves could not be told apart.</Note>}
+      {missed.length > 0 && (
+        <Note kind="warn">
+          {missed.map(shortId).join(", ")} {missed.length === 1 ? "is" : "are"} gone: deleted, or never there.{" "}
+          <a href={link(["jobs", "compare"], { id: ids.filter((id) => !gone.has(id)) })}>Compare the others alone</a>
+        </Note>
+      )}
       {ids.length > 0 && !data && !problem && <Loading lines={8} />}
       {data && ids.length > 0 && (
         <>
@@ -111,13 +122,19 @@ export function Compare({ query }: { query: URLSearchParams }) {
   );
 }
 
-async function compared(id: string, signal: AbortSignal): Promise<Compared> {
+/** Null for a job that there is not. */
+async function compared(id: string, signal: AbortSignal): Promise<Compared | null> {
   const address = `/v1/jobs/${encodeURIComponent(id)}`;
-  const [job, { series }] = await Promise.all([
-    get<Job>(address, signal),
-    get<Metrics>(`${address}/metrics?max_points=${POINTS}`, signal),
-  ]);
-  return { job, series };
+  try {
+    const [job, { series }] = await Promise.all([
+      get<Job>(address, signal),
+      get<Metrics>(`${address}/metrics?max_points=${POINTS}`, signal),
+    ]);
+    return { job, series };
+  } catch (error) {
+    if (error instanceof Problem && error.status === 404) return null;
+    throw error;
+  }
 }
 
 interface Row {

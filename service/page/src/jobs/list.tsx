@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 
 import type { Job, JobKind } from "../api/types";
+import { Needs } from "../components/needs";
 import { Empty } from "../components/notes";
 import { type Column, ListTable } from "../components/table";
 import { View } from "../components/view";
@@ -70,9 +71,11 @@ export function JobList({ query }: { query: URLSearchParams }) {
     <View
       title="Jobs"
       actions={
-        <a class="button primary" href="#/jobs/new">
-          New job
-        </a>
+        <Needs scope="write">
+          <a class="button primary" href="#/jobs/new">
+            New job
+          </a>
+        </Needs>
       }
     >
       <div class="filters">

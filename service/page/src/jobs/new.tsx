@@ -3,19 +3,24 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { changed, post, Problem, read, send } from "../api/client";
-import { useQuery } from "../api/query";
-import type { DryRun, Embedding, Graph, Info, Items, Job } from "../api/types";
+import { useMay } from "../api/own-key";
+import { useAll, useQuery } from "../api/query";
+import type { DryRun, Embedding, Graph, Info, Job } from "../api/types";
 import { useAction } from "../components/dialog";
 import { FormField } from "../components/field";
+import { NotAllowed } from "../components/needs";
 import { Empty, Loading, ProblemNote } from "../components/notes";
 import { tell } from "../components/toasts";
 import { Panel, View } from "../components/view";
-import { setLabel, shortId } from "../format";
+import { number, setLabel, shortId } from "../format";
 import { go, link } from "../router";
 import { Estimate } from "./estimate";
 import { FieldRow, GroupFields, type Suggestion } from "../forms/fields";
+import { FoundFields } from "../forms/found";
+import { useMissing } from "../forms/missing";
 import { allFields, at, type Document, type Entered, type Group, jobKinds, request, written } from "../forms/schema";
 
+const BACK: [string, string] = ["Jobs", "#/jobs"];
 const USUAL = "pipeline";
 const QUIET_MS = 350;
 // What a job is about stands before its settings.
@@ -26,9 +31,11 @@ export function NewJob({ query }: { query: URLSearchParams }) {
   const { data: document, problem } = useQuery<Document>("/openapi.json");
   const { data: model, problem: gone } = useQuery<Job>(from ? `/v1/jobs/${encodeURIComponent(from)}` : null);
   const kinds = useMemo(() => document && jobKinds(document), [document]);
+  const allowed = useMay("write");
+  if (!allowed) return <NotAllowed title="New job" back={BACK} scope="write" />;
   if (!kinds || (from && !model && !gone)) {
     return (
-      <View title="New job" back={["Jobs", "#/jobs"]}>
+      <View title="New job" back={BACK}>
         {problem ? <ProblemNote problem={problem} /> : <Loading lines={8} />}
       </View>
     );
@@ -58,13 +65,13 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
   const [kind, setKind] = useState(kinds.has(first) ? first : USUAL);
   const [entered, setEntered] = useState(begun);
   const [sought, setSought] = useState("");
-  const { data: graphs } = useQuery<Items<Graph>>("/v1/graphs?limit=200");
-  const { data: sets } = useQuery<Items<Embedding>>("/v1/embeddings?limit=200");
+  const { data: graphs } = useAll<Graph>("/v1/graphs?limit=200");
+  const { data: sets } = useAll<Embedding>("/v1/embeddings?limit=200");
   const { data: info } = useQuery<Info>("/v1/info");
 
   const root = kinds.get(kind)!;
   const body = useMemo(() => ({ kind, ...request(root, entered) }), [kind, entered]);
-  const lacking = root.fields.filter((field) => field.required && !entered[field.pointer]);
+  const { element, lacking, faults: needed, complain } = useMissing(kind, root, entered);
   const { plan, refusal } = useDryRun(body, lacking.length === 0);
   // A request that is sent twice because its answer was lost makes one job.
   const once = useRef("");
@@ -81,31 +88,35 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
 
   const shown = problem ?? refusal;
   const pointers = new Set(allFields(root).map((field) => field.pointer));
-  const faults = new Map(shown?.errors.map(({ pointer, detail }) => [pointer, detail]));
+  const told = shown?.errors.map(({ pointer, detail }): [string, string] => [pointer, detail]) ?? [];
   const beside = shown?.errors.some(({ pointer }) => !pointers.has(pointer)) || shown?.errors.length === 0;
   const subject = SUBJECT.flatMap((pointer) => root.fields.filter((field) => field.pointer === pointer));
   const preset = root.groups.find(({ pointer }) => pointer === "/train")?.fields.find(({ name }) => name === "preset");
+  const above = [...subject, ...(preset ? [preset] : [])];
   const others = root.fields.filter((field) => !SUBJECT.includes(field.pointer));
   const changedCount = Object.keys(body).length - 1;
   const form = {
     entered,
-    faults,
+    faults: new Map([...told, ...needed]),
     resolved: plan?.spec,
-    sought: sought.trim().toLowerCase(),
     suggestions: suggestions(graphs?.items, sets?.items, info?.presets),
+    remarks: { "/train/preset": "They train for as many epochs as stand beside them, which may take hours." },
     onEnter: (pointer: string, text: string) => setEntered((before) => ({ ...before, [pointer]: text })),
   };
 
   return (
-    <View title="New job" back={["Jobs", "#/jobs"]}>
+    <View title="New job" back={BACK}>
       <form
+        ref={element}
         class="columns wide-left new-job"
         noValidate
         onSubmit={(event) => {
           event.preventDefault();
-          const [first] = lacking;
-          if (!first) act();
-          else event.currentTarget.querySelector<HTMLElement>(`[data-pointer="${first.pointer}"]`)?.focus();
+          if (lacking.length > 0) {
+            // What is sought may hide what is needed.
+            setSought("");
+            complain();
+          } else act();
         }}
       >
         <div class="stack">
@@ -120,8 +131,8 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
                   </select>
                 )}
               </FormField>
-              {[...subject, ...(preset ? [preset] : [])].map((field) => (
-                <FieldRow key={field.pointer} field={field} form={{ ...form, sought: "" }} />
+              {above.map((field) => (
+                <FieldRow key={field.pointer} field={field} form={form} />
               ))}
             </div>
             {graphs && graphs.items.length === 0 && (
@@ -145,12 +156,16 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
               />
             }
           >
-            <div class="groups">
-              {root.groups.map((group) => (
-                <GroupFields key={group.pointer} group={group} form={form} without={preset?.pointer} />
-              ))}
-              <GroupFields group={{ ...root, name: "job", description: "", fields: others, groups: [] }} form={form} />
-            </div>
+            {sought.trim() ? (
+              <FoundFields fields={allFields(root).filter((field) => !above.includes(field))} sought={sought} form={form} />
+            ) : (
+              <div class="groups">
+                {root.groups.map((group) => (
+                  <GroupFields key={group.pointer} group={group} form={form} without={preset?.pointer} />
+                ))}
+                <GroupFields group={{ ...root, name: "job", description: "", fields: others, groups: [] }} form={form} />
+              </div>
+            )}
           </Panel>
         </div>
         <div class="stack sticky">
@@ -209,7 +224,7 @@ function useDryRun(body: Record<string, unknown>, whole: boolean) {
 function suggestions(
   graphs: Graph[] | undefined,
   sets: Embedding[] | undefined,
-  presets: string[] | undefined,
+  presets: Info["presets"] | undefined,
 ): Record<string, Suggestion[]> {
   const named = graphs?.map(({ id, name, state }) => ({
     value: id,
@@ -219,6 +234,9 @@ function suggestions(
     "/graph": named ?? [],
     "/previous/graph": named ?? [],
     "/embedding": sets?.map((set) => ({ value: set.id, label: setLabel(set) })) ?? [],
-    "/train/preset": presets?.map((value) => ({ value, label: value })) ?? [],
+    "/train/preset": Object.entries(presets ?? {}).map(([value, { epochs }]) => ({
+      value,
+      label: `${value} · ${number(epochs)} epochs`,
+    })),
   };
 }

@@ -4,18 +4,20 @@ import { useState } from "preact/hooks";
 
 import { changed, post, send } from "../api/client";
 import { useQuery } from "../api/query";
-import type { Job, JobEvent } from "../api/types";
+import type { Job } from "../api/types";
 import { Chart } from "../components/chart";
 import { confirm } from "../components/dialog";
+import { Gone } from "../components/gone";
+import { Needs } from "../components/needs";
 import { Empty, Loading, Note, ProblemNote, sentence, Words } from "../components/notes";
-import { type Column, Table } from "../components/table";
 import { tell } from "../components/toasts";
 import { Copy, type Fact, Facts, Panel, View } from "../components/view";
 import { ago, between, bytes, duration, figure, moment, shortId } from "../format";
 import { go, link } from "../router";
+import { Events } from "./events";
 import { useFeed, type Feed } from "./feed";
 import { Log } from "./log";
-import { Bar, isActive, progressWords, Status } from "./status";
+import { Bar, isActive, progressWords, speed, Status } from "./status";
 
 const BACK: [string, string] = ["Jobs", "#/jobs"];
 
@@ -23,6 +25,7 @@ export function OneJob({ id }: { id: string }) {
   const address = `/v1/jobs/${encodeURIComponent(id)}`;
   const { data: job, problem, refresh } = useQuery<Job>(address, 3000);
   const feed = useFeed(id, refresh);
+  if (problem?.status === 404) return <Gone what="job" name={shortId(id)} back={BACK} />;
   if (!job) {
     return (
       <View title={shortId(id)} back={BACK}>
@@ -30,7 +33,7 @@ export function OneJob({ id }: { id: string }) {
       </View>
     );
   }
-  const live: Job = isActive(job) && feed.progress ? { ...job, progress: feed.progress } : job;
+  const live = asOfNow(job, feed.progress);
   return (
     <View title={job.name ?? shortId(job.id)} beside={<Status status={job.status} />} back={BACK} actions={<Actions job={job} />}>
       <ProblemNote problem={problem} />
@@ -61,6 +64,12 @@ export function OneJob({ id }: { id: string }) {
   );
 }
 
+/** The job with the progress that it has told since it was asked for. */
+function asOfNow(job: Job, progress: Job["progress"]): Job {
+  if (!isActive(job) || !progress || progress.stage !== job.phase) return job;
+  return { ...job, progress: { ...progress, compiling: Boolean(job.progress?.compiling) && !progress.rate } };
+}
+
 function Actions({ job }: { job: Job }) {
   const address = `/v1/jobs/${encodeURIComponent(job.id)}`;
   const name = job.name ?? shortId(job.id);
@@ -89,21 +98,23 @@ function Actions({ job }: { job: Job }) {
     });
   return (
     <>
-      <a class="button" href={link(["jobs", "new"], { from: job.id })}>
-        Run again
-      </a>
       <a class="button" href={link(["jobs", "compare"], { id: job.id })}>
         Compare
       </a>
-      {isActive(job) ? (
-        <button type="button" class="danger" disabled={job.status === "cancelling"} onClick={cancel}>
-          Cancel
-        </button>
-      ) : (
-        <button type="button" class="danger" onClick={remove}>
-          Delete
-        </button>
-      )}
+      <Needs scope="write">
+        <a class="button" href={link(["jobs", "new"], { from: job.id })}>
+          Run again
+        </a>
+        {isActive(job) ? (
+          <button type="button" class="danger" disabled={job.status === "cancelling"} onClick={cancel}>
+            Cancel
+          </button>
+        ) : (
+          <button type="button" class="danger" onClick={remove}>
+            Delete
+          </button>
+        )}
+      </Needs>
     </>
   );
 }
@@ -122,7 +133,7 @@ function Now({ job }: { job: Job }) {
         <div class="now-running">
           <p aria-live="off">
             <strong>{progressWords(job)}</strong>
-            <span class="soft">{job.progress ? `${figure(job.progress.rate)} ${job.progress.unit} a second` : ""}</span>
+            <span class="soft">{speed(job)}</span>
           </p>
           <Bar job={job} />
         </div>
@@ -277,30 +288,6 @@ function Settings({ spec }: { spec: Record<string, unknown> }) {
         </details>
       ))}
       {Object.keys(spec).length === 0 && <p class="panel-body soft">This kind of job has none.</p>}
-    </div>
-  );
-}
-
-const EVENT_COLUMNS: Column<JobEvent>[] = [
-  { head: "Time", cell: (event) => <span class="nowrap">{new Date(event.at).toLocaleTimeString("en", { hour12: false })}</span> },
-  { head: "Event", cell: (event) => <span class="nowrap">{event.event}</span> },
-  { head: "Stage", cell: (event) => <span class="nowrap">{event.stage ?? ""}</span>, wide: true },
-  { head: "What", cell: (event) => <code class="clamped">{words(event.data)}</code> },
-];
-const MOST = 240;
-
-function words(data: Record<string, unknown>): string {
-  const text = Object.entries(data)
-    .map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : String(value)}`)
-    .join("  ");
-  return text.length > MOST ? `${text.slice(0, MOST)} …` : text;
-}
-
-function Events({ events }: { events: JobEvent[] }) {
-  if (events.length === 0) return <p class="panel-body soft">Nothing has happened yet.</p>;
-  return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="Events, latest first">
-      <Table caption="Events, latest first" columns={EVENT_COLUMNS} rows={events.toReversed()} rowKey={(event) => String(event.id)} />
     </div>
   );
 }

@@ -1,7 +1,7 @@
 // A job's status, and how far it is.
 
 import type { Job } from "../api/types";
-import { duration, number } from "../format";
+import { duration, figure, number } from "../format";
 
 export const STATUSES: Job["status"][] = ["queued", "running", "cancelling", "succeeded", "failed", "cancelled"];
 
@@ -17,11 +17,18 @@ export function Status({ status }: { status: Job["status"] }) {
   );
 }
 
-/** The phase and how much of it is done, in words. */
+/** The phase and how much of it is done, in words; or why it stands still. */
 export function progressWords({ phase, progress }: Pick<Job, "phase" | "progress">): string {
   if (!progress || progress.stage !== phase) return phase ?? "starting";
+  if (progress.compiling) return `${phase}: kernels are being compiled, once for this version`;
   const left = progress.eta_s === null ? "" : `, ${duration(progress.eta_s)} left`;
   return `${phase} ${number(progress.done)} of ${number(progress.total)} ${progress.unit}${left}`;
+}
+
+/** How fast it goes; nothing of what has not moved yet. */
+export function speed({ phase, progress }: Pick<Job, "phase" | "progress">): string {
+  if (!progress || progress.stage !== phase || progress.compiling || !progress.rate) return "";
+  return `${figure(progress.rate)} ${progress.unit} a second`;
 }
 
 export function Bar({ job }: { job: Pick<Job, "phase" | "progress"> }) {

@@ -3,10 +3,12 @@
 import { useState } from "preact/hooks";
 
 import { changed, forgetKey, hasKey, post, Problem, send, useKey } from "../api/client";
+import { useMay } from "../api/own-key";
 import { useQuery } from "../api/query";
 import type { ApiKey, NewKey } from "../api/types";
 import { confirm, Dialog, useAction } from "../components/dialog";
 import { FormField } from "../components/field";
+import { Why } from "../components/needs";
 import { Empty, Loading, Note, ProblemNote } from "../components/notes";
 import { type Column, Table } from "../components/table";
 import { tell } from "../components/toasts";
@@ -69,7 +71,8 @@ const columns = (live: number): Column<ApiKey>[] => [
 
 export function Keys() {
   const [making, setMaking] = useState(false);
-  const { data, problem } = useQuery<{ items: ApiKey[] }>("/v1/keys");
+  const allowed = useMay("admin");
+  const { data, problem } = useQuery<{ items: ApiKey[] }>(allowed ? "/v1/keys" : null);
   const live = data?.items.filter((key) => !key.revoked_at).length ?? 0;
   return (
     <View
@@ -81,14 +84,23 @@ export function Keys() {
               Forget my key
             </button>
           )}
-          <button type="button" class="primary" onClick={() => setMaking(true)}>
-            New key
-          </button>
+          {allowed && (
+            <button type="button" class="primary" onClick={() => setMaking(true)}>
+              New key
+            </button>
+          )}
         </>
       }
     >
+      {!allowed && (
+        <Empty title="Your key does not manage keys">
+          <p>
+            <Why scope="admin" />
+          </p>
+        </Empty>
+      )}
       <ProblemNote problem={problem} />
-      {!data && !problem && <Loading />}
+      {allowed && !data && !problem && <Loading />}
       {data && data.items.length === 0 && (
         <Empty title="No keys: this server answers its own machine alone">
           <p>The first key shuts it to requests without one, this page's too; make it of scope admin to be able to make more.</p>

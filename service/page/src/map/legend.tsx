@@ -1,5 +1,6 @@
 // What the colours mean; a class that is not ticked is not drawn.
 
+import { Clip } from "../components/clip";
 import { number } from "../format";
 import { useValue } from "../state";
 import { isDark } from "../theme";
@@ -26,7 +27,9 @@ export function Legend({ classes, hidden, onHide }: LegendProps) {
         <label key={code} class="legend-class">
           <input type="checkbox" checked={!hidden.has(code)} onChange={() => toggle(code)} />
           <span class="legend-swatch" style={{ background: css(colors[code]!) }} />
-          <span class="legend-name">{name}</span>
+          <span class="legend-name">
+            <Clip text={name} />
+          </span>
           <span class="soft">{number(classes.counts[code]!)}</span>
         </label>
       ))}

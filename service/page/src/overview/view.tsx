@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 
 import { useQuery } from "../api/query";
 import type { Alias, Embedding, Graph, Info, Items, Job, Ready } from "../api/types";
+import { Needs } from "../components/needs";
 import { Empty, Loading, Note, sentence } from "../components/notes";
 import { Facts, Panel, View } from "../components/view";
 import { ago, between, bytes, duration, shortId } from "../format";
@@ -35,9 +36,11 @@ export function Overview() {
     <View
       title="Overview"
       actions={
-        <a class="button primary" href="#/jobs/new">
-          New job
-        </a>
+        <Needs scope="write">
+          <a class="button primary" href="#/jobs/new">
+            New job
+          </a>
+        </Needs>
       }
     >
       {ready?.causes.map((cause) => (

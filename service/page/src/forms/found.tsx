@@ -1,0 +1,34 @@
+// Settings that are sought by a word: those that are called so first, then those whose names begin so, then the rest.
+
+import { type FormState, FieldRow } from "./fields";
+import type { Field } from "./schema";
+
+export function FoundFields({ fields, sought, form }: { fields: Field[]; sought: string; form: FormState }) {
+  const found = ranked(fields, sought);
+  return (
+    <div class="fields panel-body">
+      {found.map((field) => (
+        <FieldRow key={field.pointer} field={field} form={form} where={whereOf(field)} />
+      ))}
+      {found.length === 0 && <p class="soft">No setting of this kind of job is called or described so.</p>}
+    </div>
+  );
+}
+
+function ranked(fields: Field[], sought: string): Field[] {
+  const word = plain(sought);
+  const rank = ({ pointer, name, description }: Field) => {
+    if (plain(name) === word) return 0;
+    if (plain(name).startsWith(word)) return 1;
+    return plain(`${pointer} ${description}`).includes(word) ? 2 : null;
+  };
+  return [0, 1, 2].flatMap((wanted) => fields.filter((field) => rank(field) === wanted));
+}
+
+function plain(text: string): string {
+  return text.trim().toLowerCase().replaceAll("_", " ");
+}
+
+function whereOf({ pointer }: Field): string {
+  return pointer.slice(1).split("/").slice(0, -1).join(" / ").replaceAll("_", " ") || "job";
+}
