@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from preprocessing.alias import write_alias_table
 from preprocessing.array_types import Float64Array, Int64Array
-from preprocessing.artifact import build, fingerprint, finished
+from preprocessing.artifact import build, finished
 from preprocessing.bundle import DEGREE_WEIGHTS, Bundle
 from preprocessing.errors import UsageError
 from preprocessing.parts import part_ranges, write_part
+from preprocessing.preprocessed import weights_identity
 from preprocessing.settings import DegreeWeightSettings
 from preprocessing.stage import Emitter
 
@@ -49,7 +50,7 @@ def write_degree_weights(
     Two passes over ``indptr``, block by block; beside the parts stands the alias table, ready to be drawn from.
     """
     target = bundle.path / "degree_weights"
-    identity = fingerprint(DEGREE_WEIGHTS, settings.model_dump(), bundle.content_hash, shard_rows)
+    identity = weights_identity(bundle, settings, shard_rows)
     if (manifest := finished(target, DEGREE_WEIGHTS, identity)) is not None:
         return manifest
     indptr, size = bundle.symmetric.indptr, bundle.num_nodes

@@ -14,6 +14,7 @@ __all__ = [
     "CollapsedError",
     "InputError",
     "Interrupted",
+    "NotNowError",
     "ResourceError",
     "RgrlError",
     "UsageError",
@@ -24,12 +25,13 @@ __all__ = [
 class RgrlError(Exception):
     """A failure with a cause a person can act on.
 
-    ``code`` is stable and machine-readable; ``exit_code`` is what a process ends with.
+    ``code`` is stable and machine-readable; ``exit_code`` is what a process ends with; ``retryable``: the very same may
+    go better later.
     """
 
     code: str = "internal"
     exit_code: ClassVar[int] = 1
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
 
     def __init__(
         self,
@@ -97,6 +99,12 @@ class ResourceError(RgrlError):
     """The job asks for more than the machine or the cluster has."""
 
     code = "resources_unavailable"
+
+
+class NotNowError(ResourceError):
+    """What is wanting may come back by itself: room on a disk, a cluster's answer."""
+
+    retryable = True
 
 
 class WorkerLostError(RgrlError):

@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from preprocessing.artifact import build, fingerprint, finished
+from preprocessing.artifact import build, finished
 from preprocessing.bundle import PPR, Bundle
 from preprocessing.degree_weights import write_degree_weights
 from preprocessing.kept_rows import Before, tally_rows, write_change
 from preprocessing.locality import renumber
 from preprocessing.parts import part_name, part_ranges
+from preprocessing.preprocessed import rows_identity
 from preprocessing.previous import Previous
 from preprocessing.ray_shards import run_shards
 from preprocessing.row_parts import count_marked, write_matrices
@@ -25,9 +26,6 @@ from preprocessing.settings import PreprocessSettings, PreviousSettings, Setting
 from preprocessing.stage import Emitter
 
 __all__ = ["preprocess"]
-
-FORMAT = 2
-"""Of ``ppr/``: rows made in another one are made again. 2: matrices beside the parts."""
 
 
 class _Spec(Settings):
@@ -61,14 +59,13 @@ def _write_rows(
 ) -> dict[str, Any]:
     """Write ``ppr/`` into the bundle, unless these settings made what is there; returns its manifest."""
     ppr, target = settings.ppr, bundle.path / "ppr"
-    of_all = (PPR, FORMAT, ppr.model_dump(), bundle.content_hash, settings.shard_rows)
-    if (manifest := finished(target, PPR, fingerprint(*of_all))) is not None:
+    if (manifest := finished(target, PPR, rows_identity(bundle, settings))) is not None:
         if previous is not None:
             emitter.warning(
                 "previous_unused", "all rows of these settings are here: none was taken from the bundle before"
             )
         return manifest
-    identity = fingerprint(*of_all, *(() if previous is None else (previous.identity,)))
+    identity = rows_identity(bundle, settings, previous)
     if (manifest := finished(target, PPR, identity)) is not None:
         return manifest
     ranges = part_ranges(bundle.num_nodes, settings.shard_rows)

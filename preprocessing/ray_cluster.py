@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from preprocessing.errors import Interrupted, ResourceError
+from preprocessing.errors import Interrupted, NotNowError
 
 __all__ = ["connected"]
 
@@ -58,7 +58,7 @@ def _started(ray: Any) -> Iterator[None]:
             try:
                 ray.init(log_to_driver=False, logging_level="ERROR", **options)
             except ConnectionError as error:
-                raise ResourceError(
+                raise NotNowError(
                     "the Ray cluster does not answer",
                     given=f"RAY_ADDRESS={options['address']}",
                     expected="the address of a cluster that runs, and its token where it asks for one",

@@ -35,10 +35,10 @@ from typing import IO, Any
 
 from pydantic import BaseModel, ValidationError
 
-from preprocessing.errors import Interrupted, ResourceError, RgrlError, UsageError
+from preprocessing.errors import Interrupted, NotNowError, ResourceError, RgrlError, UsageError
 from preprocessing.unknown_fields import fields_beside, meant_field
 
-__all__ = ["COMPILING", "Emitter", "StageMain", "disk_errors", "run_stage", "usage_error"]
+__all__ = ["COMPILING", "FULL", "Emitter", "StageMain", "disk_errors", "run_stage", "usage_error"]
 
 EVENTS_VARIABLE = "RGRL_EVENTS"
 PARENT_VARIABLE = "RGRL_PARENT"
@@ -59,6 +59,8 @@ STORAGE = {
     errno.EEXIST: "a parent of the path is a file",
 }
 """What a disk refuses for reasons that a person can mend."""
+FULL = {errno.ENOSPC, errno.EDQUOT}
+"""Those of them that may pass by themselves: others make room, too."""
 _ALLOCATORS = ("DefaultCPUAllocator: ", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "std::bad_alloc")
 """Words of a ``RuntimeError`` by which torch, cuBLAS and faiss say that memory is wanting."""
 
@@ -129,7 +131,8 @@ def disk_errors(target: str | Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in STORAGE:
             raise
-        raise ResourceError(
+        kind = NotNowError if error.errno in FULL else ResourceError
+        raise kind(
             f"the disk refused: {STORAGE[error.errno]}",
             where=str(error.filename or target),
             given=str(error),
@@ -166,8 +169,8 @@ def run_stage(stages: Mapping[str, StageMain], argv: list[str]) -> int:
     except RgrlError as error:
         if _lack_of_memory(error.__cause__):  # A file is called unreadable where there was no memory to read it.
             return _unexpected(emitter, error)
-        emitter.error(error)
         print(error.text(), file=sys.stderr)
+        emitter.error(error)
         return error.exit_code
     except Exception as error:
         return _unexpected(emitter, error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 from dataclasses import dataclass
@@ -10,10 +9,10 @@ from dataclasses import dataclass
 from sqlalchemy.exc import OperationalError
 
 from preprocessing.errors import RgrlError
+from preprocessing.stage import FULL
 
 __all__ = ["Cause", "cause_of"]
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 # The primary codes of SQLite, and the SQLSTATE of PostgreSQL (its documentation, appendix A).
 _SQLITE_LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _POSTGRES_FULL, _POSTGRES_LOCKED = "53100", "55P03"
@@ -25,15 +24,19 @@ class Cause:
 
     problem: str
     remedy: str | None = None
+    full: bool = False
+    """Whether a disk has no room."""
 
 
 def cause_of(error: Exception) -> Cause:
     """Why something failed, as far as its kind tells."""
     if isinstance(error, OperationalError):
         return _of_the_database(error.orig)
+    if isinstance(error, sqlite3.OperationalError):
+        return _of_the_database(error)
     if isinstance(error, OSError) and error.errno is not None:
-        if error.errno in _FULL:
-            return Cause("the disk is full", "free space on the disk that the server's home is on")
+        if error.errno in FULL:
+            return Cause("the disk is full", "free space on the disk that the server's home is on", full=True)
         return Cause(f"the system refused a file or a process ({os.strerror(error.errno)})")
     if isinstance(error, RgrlError):
         return Cause(error.problem, error.remedy)
@@ -45,7 +48,7 @@ def _of_the_database(error: BaseException | None) -> Cause:
     # The rest of an extended code tells kinds of the primary one apart.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL or state == _POSTGRES_FULL:
-        return Cause("the disk is full: the job store cannot be written", "free space on its disk")
+        return Cause("the disk is full: the job store cannot be written", "free space on its disk", full=True)
     if code in _SQLITE_LOCKED or state == _POSTGRES_LOCKED:
         return Cause("the job store is locked", "try again; if it stays so, end what else has its database open")
     return Cause("the job store does not answer" + (f" ({name})" if name else ""), "the server's log says why")

@@ -210,6 +210,7 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer_validation)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(OperationalError, _answer_database)
+    app.add_exception_handler(OSError, _answer_disk)
     app.add_exception_handler(DataError, _answer_unstorable)
 
 
@@ -342,6 +343,17 @@ async def _answer_database(request: Request, error: Exception) -> Response:
     cause = cause_of(error)
     return problem_response(
         503, "unavailable", cause.problem, remedy=cause.remedy, request_id=_request_id(request), retryable=True
+    )
+
+
+def _answer_disk(request: Request, error: Exception) -> Response:
+    """A full disk is not the request's fault, and passes; what else the system refuses is unforeseen."""
+    cause = cause_of(error)
+    if not cause.full:
+        raise error
+    log.error("a request met a full disk", exc_info=error)
+    return problem_response(
+        503, UnavailableError.code, cause.problem, remedy=cause.remedy, request_id=_request_id(request), retryable=True
     )
 
 

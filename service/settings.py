@@ -108,7 +108,10 @@ class ServiceSettings(BaseSettings):
         2**30, ge=1024, description="Bytes of the bodies of all requests in work; past it 429."
     )
     body_timeout_s: float = Field(
-        60.0, gt=0, description="Seconds that a request's head, and then its body, may take; past it 408."
+        60.0,
+        gt=0,
+        description="Seconds that a request's head, and then its body, may take, past it 408; and that an answer may "
+        "stand without being read on, past it the connection is closed.",
     )
     max_lookup_ids: int = Field(10_000, ge=1)
     max_lookup_ids_arrow: int = Field(100_000, ge=1)

@@ -17,11 +17,13 @@ from service.errors import BODY_TOO_LARGE, problem_response, server_failed
 from service.logs import REQUEST_ID, new_request_id
 from service.metrics import Metrics
 
-__all__ = ["BODY_IS_HERE", "MOST_PARTS", "BodyLimit", "RequestContext", "first_header"]
+__all__ = ["BODY_IS_HERE", "MOST_PARTS", "NO_SNIFFING", "BodyLimit", "RequestContext", "first_header"]
 
 UNKNOWN_ROUTE = "(none)"
 # In a request's state where its body has arrived as a whole: to set a timer for it takes longer than to read it.
 BODY_IS_HERE = "body_is_here"
+# Of every answer: what it holds is what its type says, whatever it looks like.
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 # Lists, objects and fields that take some tenths of a second to read.
 MOST_PARTS = 500_000
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -30,7 +32,7 @@ log = structlog.get_logger("request")
 
 
 class RequestContext:
-    """Gives a request its id (the caller's, if it sent a sane one) and answers 500 for what nothing else caught."""
+    """Gives a request its id (the caller's, if it sent a sane one), and answers 500 for what nothing else caught."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -48,7 +50,8 @@ class RequestContext:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                own = (b"x-request-id", request_id.encode()), NO_SNIFFING
+                message["headers"] = [*message.get("headers", ()), *own]
             await send(message)
 
         began = time.perf_counter()

@@ -14,7 +14,7 @@ import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.api.middleware import BODY_IS_HERE
+from service.api.middleware import BODY_IS_HERE, NO_SNIFFING
 from service.errors import problem_response
 from service.logs import new_request_id
 
@@ -40,6 +40,27 @@ class _HeadTooLargeError(Exception):
     """What a head, or trailers, hold is more than their bound."""
 
 
+class _Wire(asyncio.Transport):
+    """A transport that may be written to although it is closed, as asyncio's are: uvloop's refuse, and a client that
+    resets its connection is gone some moments before the protocol is told.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.is_closing = transport.is_closing  # type: ignore[method-assign]
+        self.pause_reading = transport.pause_reading  # type: ignore[method-assign]
+        self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
+        self.get_extra_info = transport.get_extra_info  # type: ignore[method-assign]
+        self.get_write_buffer_size = transport.get_write_buffer_size  # type: ignore[method-assign]
+        self.close = transport.close  # type: ignore[method-assign]
+        self.abort = transport.abort  # type: ignore[method-assign]
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send ``data``, or drop it where nobody receives it any more."""
+        if not self.is_closing():
+            self._transport.write(data)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. What is refused before there is a request has a problem document for an answer, too."""
 
@@ -57,6 +78,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuse one too many; others have so long to send a head."""
         super().connection_made(transport)
+        self.transport = _Wire(transport)
         if len(self.connections) > self._bounds.connections:
             limit = f"{self._bounds.connections} open connections (setting max_connections)"
             self._refuse(503, "busy", f"the server has its limit of {limit}", "close idle connections, or come again")
@@ -244,5 +266,5 @@ def _problem(request_id: str, status: int, code: str, detail: str, remedy: str) 
         headers={"Connection": "close", "X-Request-ID": request_id},
     )
     head = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
-    head += [name + b": " + value for name, value in answer.raw_headers]
+    head += [name + b": " + value for name, value in (*answer.raw_headers, NO_SNIFFING)]
     return b"\r\n".join([*head, b"", bytes(answer.body)])

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -49,6 +49,8 @@ class ApiError(RgrlError):
             where = None if told and given is not None else _name(errors[0]["pointer"]) or None
         super().__init__(message, given=given, remedy=problem.get("remedy"), where=where, pointer=pointer)
         self.code = str(problem.get("code", "internal"))
+        # Where an answer says nothing of it (a proxy's), its status does.
+        self.retryable = bool(problem.get("retryable", self.retryable))
         self.status = status
         self.request_id: str | None = problem.get("request_id")
         self.errors: list[dict[str, str]] = errors
@@ -88,7 +90,7 @@ class ConflictError(ApiError):
 class ServerBusyError(ApiError):
     """The server stayed full or not ready through every retry."""
 
-    retryable: ClassVar[bool] = True
+    retryable = True
 
 
 class ServerFaultError(ApiError):

@@ -8,14 +8,17 @@ runs and holds them to a factor of two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from preprocessing.bundle import DEGREE_WEIGHTS, PPR
 from preprocessing.settings import GraphSettings
 from service.jobs.graph_size import GraphSize, table_bytes
+from service.search.embedding_set import PROJECTION
 from service.search.index_settings import ProjectionSettings
+from service.search.knn_index import KNN_INDEX
 from trainer.settings import TrainSettings
 
 __all__ = ["Estimate", "estimate"]
@@ -51,6 +54,8 @@ START = {
 # Bytes to start with and for each point, seconds likewise, on one core, as measured with 128 numbers a point
 # (t-SNE and PCA 2026-11-29, UMAP 2026-11-30, whose kernels compile in part every time); UMAP's neighbours come besides.
 MAP = {"pca": (0, 32, 0.1, 5e-6), "tsne": (100 << 20, 60_000, 2.0, 5e-3), "umap": (300 << 20, 1_000, 17.0, 1e-3)}
+# A node's: in a table of its own, and to be drawn by.
+WEIGHT_BYTES = 60
 PROBE_STEP_FLOPS = 6.0
 NO_SIZE = "the graph is not ingested yet, and no file of this machine tells its size"
 
@@ -80,26 +85,30 @@ def estimate(
     dim: int | None,
     cores: int,
     layers: list[int] | None = None,
+    made: Collection[str] = (),
 ) -> Estimate:
     """Add up the stages of a job on a graph; ``dim`` is the width of the embedding set that it is about.
 
-    ``layers`` are the widths of the encoder that it embeds by.
+    ``layers`` are the widths of the encoder that it embeds by. What is ``made`` already (``service.jobs.kept``) its
+    stages keep: it costs nothing.
     """
     if size is None:
         return Estimate(None, None, None, NO_SIZE)
     dim = int(spec["train"]["encoder"]["layers"][-1]) if "train" in spec else dim or 0
     if layers is not None:
         spec = spec | {"embed": spec["embed"] | {"layers": layers}}
+    spec = spec | {stage: spec[stage] | {"made": made} for stage in ("preprocess", "index") if stage in spec}
     parts = {stage: _stage(stage, size, spec.get(stage, {}), dim, cores) for stage in stages}
     written = int(sum(disk for _, disk, _ in parts.values()))
     in_bundle = int(sum(disk for stage, (_, disk, _) in parts.items() if stage in {"ingest", "preprocess"}))
     about = "by its source's files, not ingested yet: about " if size.guessed else ""
+    kept = f"; there already: {', '.join(sorted(part.replace('_', ' ') for part in made))}" if made else ""
     return Estimate(
         int(max((memory for memory, _, _ in parts.values()), default=0)),
         written,
         round(sum(seconds for _, _, seconds in parts.values()), 1),
         f"{about}{size.nodes} nodes, {size.arcs} arcs, {size.columns} feature columns; "
-        f"{cores} cores of {FLOPS_PER_CORE:.0e} flop/s",
+        f"{cores} cores of {FLOPS_PER_CORE:.0e} flop/s{kept}",
         written - in_bundle,
         in_bundle,
     )
@@ -136,9 +145,12 @@ def _stage(stage: str, size: GraphSize, spec: dict[str, Any], dim: int, cores: i
 
 
 def _preprocess(size: GraphSize, spec: dict[str, Any], _dim: int, cores: int) -> _Cost:
-    """Rows of K neighbours and scores; a push a row."""
+    """Rows of K neighbours and scores; a push a row. Degree weights come beside them."""
+    weights = 0 if DEGREE_WEIGHTS in spec["made"] else WEIGHT_BYTES * size.nodes
+    if PPR in spec["made"]:
+        return (size.bytes if weights else 0) + weights / 4, weights, 0.0
     threads = min((spec.get("threads") or cores) * max(spec.get("num_workers", 0), 1), cores)
-    disk = size.nodes * (12 * spec["ppr"]["top_k"] + 100)
+    disk = size.nodes * (12 * spec["ppr"]["top_k"] + 40) + weights
     exact = size.arcs <= spec["ppr"]["exact_arcs"]
     rate = PPR_EXACT_ROWS_PER_CORE if exact else PPR_ROWS_PER_CORE
     return size.bytes + disk / 4, disk, size.nodes / (rate * threads)
@@ -203,12 +215,13 @@ def _index(size: GraphSize, spec: dict[str, Any], dim: int, cores: int) -> _Cost
     The map comes after. Recall is measured against scores of all nodes, in blocks.
     """
     exact = spec["kind"] == "exact" or (spec["kind"] == "auto" and size.nodes <= 200_000)
-    held = size.nodes * (4 * dim + (0 if exact else 8 * spec["links"]))
-    scores = 4 * spec["recall_queries"] * min(size.nodes, SCORED_AT_ONCE // max(dim, 1))
-    weighed = 0 if exact else HNSW_DISTANCES * spec["build_effort"]
-    operations = 2 * (weighed + spec["recall_queries"]) * dim * size.nodes
     drawn = ProjectionSettings.model_validate(spec.get("projection", {}))
-    points = 0 if drawn.method == "none" else min(drawn.points, size.nodes)
+    indexed = 0 if KNN_INDEX in spec["made"] else size.nodes
+    points = 0 if drawn.method == "none" or PROJECTION in spec["made"] else min(drawn.points, size.nodes)
+    held = indexed * (4 * dim + (0 if exact else 8 * spec["links"]))
+    scores = 4 * spec["recall_queries"] * min(indexed, SCORED_AT_ONCE // max(dim, 1))
+    weighed = 0 if exact else HNSW_DISTANCES * spec["build_effort"]
+    operations = 2 * (weighed + spec["recall_queries"]) * dim * indexed
     method = drawn.method_for(points)
     start_bytes, point_bytes, start_s, point_s = MAP[method]
     map_memory = (start_bytes + point_bytes * points if points else 0) + 4 * dim * points

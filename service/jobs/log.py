@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -22,12 +23,17 @@ class JobLog:
         self._file = (directory / _CURRENT).open("ab", buffering=0)
 
     def write(self, data: bytes) -> None:
-        """Append ``data``."""
-        if self._file.tell() + len(data) > self._half and self._file.tell() > 0:
-            self._file.close()
+        """Append ``data``; what a full disk refuses is left out: whoever wrote it does not wait for room."""
+        with suppress(OSError):
+            if self._file.tell() + len(data) > self._half and self._file.tell() > 0:
+                self._turn()
+            self._file.write(data)
+
+    def _turn(self) -> None:
+        with suppress(FileNotFoundError):
             (self._directory / _CURRENT).replace(self._directory / _OLDER)
-            self._file = (self._directory / _CURRENT).open("ab", buffering=0)
-        self._file.write(data)
+        full, self._file = self._file, (self._directory / _CURRENT).open("ab", buffering=0)
+        full.close()
 
     def __enter__(self) -> JobLog:
         return self

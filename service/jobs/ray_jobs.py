@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from preprocessing.errors import ResourceError, RgrlError, WorkerLostError
+from preprocessing.errors import NotNowError, ResourceError, RgrlError, WorkerLostError
 from service.errors import UnavailableError
 from service.jobs.cluster import cluster_capacity
 from service.jobs.local_processes import LocalProcesses
@@ -39,12 +39,6 @@ SILENCE_S = 30.0
 """A runner writes its pulse every five seconds; one without for so long, that cannot be asked for, is gone."""
 _OVER = {"SUCCEEDED", "FAILED", "STOPPED"}
 _START_TIMEOUT = "JOB_SUPERVISOR_ACTOR_START_TIMEOUT"
-
-
-class _NoRoomError(ResourceError):
-    """It was let in, but other jobs held what it needs."""
-
-    retryable = True
 
 
 @dataclass
@@ -240,7 +234,7 @@ class RayJobs:
                 expected="storage that the server and every machine of the cluster mount under the same path",
             )
         if found.get("error_type") == _START_TIMEOUT:
-            return _NoRoomError("the Ray cluster had no room for the job for too long", given=message)
+            return NotNowError("the Ray cluster had no room for the job for too long", given=message)
         return WorkerLostError("Ray ended the job's runner", given=message)
 
     def _look_at_machines(self) -> UnavailableError | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from preprocessing.errors import ResourceError
+from preprocessing.errors import NotNowError, ResourceError
 from service.jobs.estimate import Estimate
 from service.jobs.schemas import JobRequest, PipelineJob, TrainJob
 from service.machine import machine
@@ -113,7 +113,9 @@ def default_cores(spec: Mapping[str, Any], have: Capacity, gpus: int = 0) -> int
 
 
 def check_resources(need: Resources, have: Capacity, home: Path, bundle: Path) -> None:
-    """``ResourceError`` with have and need where a job can never start here, or its disk is full for it now."""
+    """``ResourceError`` with have and need where a job can never start here, ``NotNowError`` where its disk is too full
+    for it now.
+    """
     for name, wanted, there, told, unit in (
         ("cores", need.cores, have.cores, str, "cores"),
         ("gpus", need.gpus, have.gpus, str, "CUDA devices"),
@@ -129,7 +131,7 @@ def check_resources(need: Resources, have: Capacity, home: Path, bundle: Path) -
             )
     lack = too_little_disk(need, home, bundle)
     if lack is not None:
-        raise ResourceError(
+        raise NotNowError(
             lack,
             remedy="make room, or say resources.disk_bytes where the estimate is too high",
             pointer="/resources/disk_bytes",

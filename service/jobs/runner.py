@@ -22,12 +22,14 @@ from types import FrameType
 from typing import Any
 
 from preprocessing.artifact import write_json
-from preprocessing.errors import InputError, Interrupted, UsageError
-from preprocessing.stage import EVENTS_VARIABLE, PARENT_VARIABLE
+from preprocessing.errors import InputError, Interrupted, ResourceError, UsageError
+from preprocessing.stage import EVENTS_VARIABLE, PARENT_VARIABLE, disk_errors
 from service.jobs.event_file import completed_stages, read_events
+from service.jobs.last_word import LastWord
 from service.jobs.log import JobLog, tail
 from service.jobs.made import verify_made
 from service.jobs.remote import Remote
+from service.room import check_room
 from service.verified import VerifiedFiles
 
 __all__ = ["EVENTS", "EXIT", "LOCK", "NOT_SHARED", "PLAN", "main", "outcome_of", "read_plan"]
@@ -49,10 +51,20 @@ class _Runner:
         self._stage: subprocess.Popen[bytes] | None = None
         self._told: subprocess.Popen[bytes] | None = None
         self._interrupted = threading.Event()
+        self._phase: str | None = None
 
     def outcome(self) -> dict[str, Any]:
-        """Run what is left of the plan."""
+        """Run what is left of the plan. What a disk refuses meanwhile is an end like others."""
         signal.signal(signal.SIGTERM, self._interrupt)
+        try:
+            with disk_errors(self._directory):
+                return self._ran()
+        except ResourceError as error:
+            if self._interrupted.is_set():
+                return {"status": "interrupted"}
+            return {"status": "failed", "error": error.as_dict() | {"phase": self._phase, "rank": None, "signal": None}}
+
+    def _ran(self) -> dict[str, Any]:
         _end_line(self._events)
         done = completed_stages(self._events)
         with JobLog(self._directory, self._plan["log_bytes"]) as log, self._watching():
@@ -74,7 +86,7 @@ class _Runner:
 
     def _run(self, stage: dict[str, Any], log: JobLog) -> dict[str, Any] | None:
         """Run one stage to its end; what went wrong, or None."""
-        name = stage["name"]
+        self._phase = name = stage["name"]
         spec = self._directory / f"{name}.json"
         write_json(spec, stage["spec"])
         self._announce(name)
@@ -100,6 +112,10 @@ class _Runner:
         if code == 0:
             return None
         said = self._last_error(began, name)
+        if said is None and code > 0:
+            # It may have had no room to say why.
+            with disk_errors(self._directory):
+                check_room(self._directory)
         return _describe(name, code, said, oom=_oom_kills() > kills) | {
             "log_tail": tail(self._directory, LOG_TAIL_LINES)
         }
@@ -148,7 +164,8 @@ def main(argv: list[str]) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return LOCKED_OUT
-        write_json(directory / EXIT, {"token": token, **_Runner(directory, plan).outcome()})
+        word = LastWord(directory / EXIT)
+        word.say({"token": token, **_Runner(directory, plan).outcome()})
     return 0
 
 

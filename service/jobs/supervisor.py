@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from preprocessing.artifact import write_json
-from preprocessing.errors import CollapsedError, ResourceError, RgrlError
+from preprocessing.errors import CollapsedError, Interrupted, ResourceError, RgrlError
 from service.causes import cause_of
 from service.errors import NotFoundError, UnavailableError
 from service.jobs.effects import file_event, success_effect
@@ -243,13 +243,23 @@ class Supervisor:
         elif outcome is None:
             self._after_failure(job, self._lost(job))
         elif status == "interrupted":
-            self._forget(job)
-            self.start(job)
+            # Told to stop, it lost nothing; nor does it by being started where it could not be.
+            if self.why_not_now([job]) is None:
+                self._forget(job)
+                self.start(job)
         else:
             self._after_failure(job, outcome["error"])
 
     def _lost(self, job: Job) -> dict[str, Any]:
-        """The process is gone and left no word: killed, or the machine was, or it could not write one."""
+        """The process is gone and left no word: killed, or the machine was, or it could not write one.
+
+        What its stage said before is the cause, unless that is no more than that it was told to end.
+        """
+        said = self._store.told_error(job)
+        if said is not None and said.data["error"]["code"] != Interrupted.code:
+            log.warning("a job was lost after an error", job=job.id, attempt=job.attempt, cause=said.data["error"])
+            lines = tail(self._directory(job), LOG_TAIL_LINES)
+            return {**said.data["error"], "phase": said.stage, "log_tail": lines}
         error, full = self._executor.cause(job), self._no_room()
         if full is not None:
             error.problem += f", and nothing can be written to the server's home ({full})"

@@ -17,15 +17,15 @@ import numpy.typing as npt
 from preprocessing.artifact import build, fingerprint, finished, read_manifest
 from preprocessing.errors import InputError, Interrupted, UsageError
 from preprocessing.stage import Emitter, run_stage
-from service.search.embedding_set import EMBEDDING_SET, open_vectors
+from service.search.embedding_set import EMBEDDING_SET, PROJECTION, open_vectors
 from service.search.exact import inverse_norms
 from service.search.index_settings import IndexSettings
 from service.search.knn_index import DEFAULT_EFFORT, KNN_INDEX, choose_kind, make_index
 from service.search.neighbors import Space, nearest
-from service.search.projecting import make_projection
+from service.search.projecting import make_projection, projection_identity
 from service.search.recall import measured_recall
 
-__all__ = ["build_index", "index"]
+__all__ = ["build_index", "index", "indexed"]
 
 RECALL_AT = 10
 
@@ -45,7 +45,7 @@ def build_index(path: Path, settings: IndexSettings, emit: Emitter) -> dict[str,
     """
     manifest = read_manifest(path, EMBEDDING_SET)
     content = manifest["content_hash"]
-    identity = fingerprint(_of_the_index(settings), content)
+    identity = _identity(settings, content)
     summary = finished(path / "index", KNN_INDEX, identity)
     vectors = open_vectors(path, manifest)
     if summary is None:
@@ -61,6 +61,20 @@ def build_index(path: Path, settings: IndexSettings, emit: Emitter) -> dict[str,
         emit.warning("projection_failed", f"the map could not be drawn: {error}")
         projection = {"error": str(error) or type(error).__name__}
     return {name: value for name, value in summary.items() if name != "files"} | {"projection": projection}
+
+
+def indexed(path: Path, settings: IndexSettings) -> set[str]:
+    """Which of ``KNN_INDEX`` and ``PROJECTION`` ``build_index`` would find made, and keep."""
+    content = read_manifest(path, EMBEDDING_SET)["content_hash"]
+    made = {
+        KNN_INDEX: finished(path / "index", KNN_INDEX, _identity(settings, content)),
+        PROJECTION: finished(path / PROJECTION, PROJECTION, projection_identity(settings.projection, content)),
+    }
+    return {part for part, manifest in made.items() if manifest is not None}
+
+
+def _identity(settings: IndexSettings, content: str) -> str:
+    return fingerprint(_of_the_index(settings), content)
 
 
 def _of_the_index(settings: IndexSettings) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
-
 from preprocessing.errors import UsageError
+from service.room import check_room
 from service.settings import ServiceSettings
 from service.store.embeddings import Embeddings
 from service.store.graphs import Graphs
@@ -32,8 +31,6 @@ __all__ = [
 
 RESTORING = "restoring.json"
 """In a home that is not whole yet: ``rgrl restore`` removes it last."""
-# What an ordinary write needs: some pages of the database, a job's files.
-_ROOM_BYTES = 64 * 1024
 _TURN_MS = 2_000
 
 
@@ -73,15 +70,9 @@ class Store(Graphs, Jobs, Embeddings, ApiKeys, Lifecycle):
         self.take_turn(_TURN_MS)
 
     def check_room(self) -> None:
-        """Raise ``OSError`` where a disk of the home's or the database's has no room, or takes no file.
-
-        Nothing is left behind, and no disk is made to work: a file that is gone at once reserves its room, and is never
-        written out.
-        """
+        """Raise ``OSError`` where a disk of the home's or the database's has no room, or takes no file."""
         for folder in {self.home, self.folder or self.home}:
-            with tempfile.TemporaryFile(dir=folder) as file:
-                file.write(bytes(_ROOM_BYTES))
-                file.flush()
+            check_room(folder)
 
     def finish_deletions(self) -> None:
         """Remove what deletions that a crash cut short have left."""

@@ -141,6 +141,15 @@ class Jobs(Database):
             rows = connection.execute(query.order_by(job_events.c.id).limit(limit))
             return [JobEvent(**row._mapping) for row in rows]
 
+    def told_error(self, job: Job) -> JobEvent | None:
+        """The last error that a stage of the job's present attempt reported, if one did."""
+        query = select(job_events).where(
+            job_events.c.job == job.id, job_events.c.attempt == job.attempt, job_events.c.event == "error"
+        )
+        with self.reading() as connection:
+            row = connection.execute(query.order_by(job_events.c.id.desc()).limit(1)).one_or_none()
+            return None if row is None else JobEvent(**row._mapping)
+
     def job_metrics(self, identity: str) -> list[JobEvent]:
         """Every row of figures the job's stages reported, oldest first."""
         query = select(job_events).where(job_events.c.job == identity, job_events.c.event == "metrics")

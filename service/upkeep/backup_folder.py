@@ -5,7 +5,6 @@ Files lie under their sha256; ``backup.json`` says which of them lie where in a 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -21,7 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy.exc import OperationalError
 
 from preprocessing.artifact import fingerprint
-from preprocessing.errors import ArtifactError, ResourceError, UsageError
+from preprocessing.errors import ArtifactError, NotNowError, ResourceError, UsageError
+from service.causes import cause_of
 
 __all__ = [
     "BACKUP",
@@ -93,13 +93,17 @@ def writing_to(folder: Path) -> Iterator[None]:
         yield
     except (OSError, sqlite3.OperationalError, OperationalError) as error:
         found = error.orig if isinstance(error, OperationalError) else error
-        full = getattr(found, "errno", None) in {errno.ENOSPC, errno.EDQUOT} or "is full" in str(found)
+        where = str(getattr(found, "filename", None) or folder)
+        if cause_of(error).full:
+            raise NotNowError(
+                "the disk is full",
+                where=where,
+                remedy="make room there, or name another folder, and run the same command again",
+            ) from error
         raise ResourceError(
-            "the disk is full" if full else f"the system refused: {getattr(found, 'strerror', None) or found}",
-            where=str(getattr(found, "filename", None) or folder),
-            remedy="make room there, or name another folder, and run the same command again"
-            if full
-            else "see that the folder can be written to and the home be read, and run the same command again",
+            f"the system refused: {getattr(found, 'strerror', None) or found}",
+            where=where,
+            remedy="see that the folder can be written to and the home be read, and run the same command again",
         ) from error
 
 

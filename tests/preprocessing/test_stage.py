@@ -147,11 +147,15 @@ def test_another_runtime_error_is_no_lack_of_memory(tmp_path: Path) -> None:
     assert events[-1]["error"]["code"] == "internal"
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.ENOTDIR])
-def test_what_the_disk_refuses_is_one_clear_error(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "passes"),
+    [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EROFS, False), (errno.ENOTDIR, False), (errno.EFBIG, False)],
+)
+def test_what_the_disk_refuses_is_one_clear_error(tmp_path: Path, number: int, passes: bool) -> None:
     code, events, stderr = finish(tmp_path, "disk", {"errno": number})
     assert code == 1
-    assert events[-1]["error"]["code"] == "resources_unavailable"
+    error = events[-1]["error"]
+    assert (error["code"], error["retryable"]) == ("resources_unavailable", passes)
     assert "out/indices.npy" in stderr
     assert "remedy" in stderr
     assert "Traceback" not in stderr

@@ -42,7 +42,7 @@ def main(spec: dict) -> int:
         names = ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
         Path(spec["tell"]).write_text(json.dumps([os.environ.get(name) for name in names]))
     if "once" in spec and Path(spec["once"]).exists():
-        spec = {name: value for name, value in spec.items() if name not in {"error", "exit", "signal", "gate"}}
+        spec = {name: value for name, value in spec.items() if name not in {"error", "exit", "signal", "gate", "last"}}
     elif "once" in spec:
         Path(spec["once"]).touch()
     if "leave" in spec:
@@ -58,6 +58,8 @@ def main(spec: dict) -> int:
         os.kill(os.getpid(), spec["signal"])
     if "error" in spec:
         emit(name, "error", error=spec["error"])
+    while "last" in spec and not Path(spec["last"]).exists():
+        time.sleep(0.01)
     if spec.get("exit"):
         return spec["exit"]
     if "make" in spec:

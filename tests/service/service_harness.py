@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,21 @@ def running_app(settings: ServiceSettings) -> Iterator[TestClient]:
         for job in store.active_jobs():
             store.request_cancel(job.id)
         wait_for(lambda: not store.active_jobs(), "for jobs to be cancelled")
+
+
+@contextmanager
+def no_room(disk: Path) -> Iterator[None]:
+    """Inside, the file system at ``disk`` is full to its last block."""
+    ballast = disk / "ballast"
+    try:
+        with ballast.open("wb", buffering=0) as file:
+            for size in (1 << 20, 1 << 12):
+                with suppress(OSError):
+                    while file.write(bytes(size)):
+                        pass
+        yield
+    finally:
+        ballast.unlink()
 
 
 def add_graph(client: Any, folder: Path, name: str = "graph") -> str:

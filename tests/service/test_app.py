@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -46,6 +47,10 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
             with app.state.store.reading() as connection:
                 connection.exec_driver_sql("SELECT * FROM nowhere")
 
+        @app.get("/refused/{number}")
+        def refused(number: int) -> None:
+            raise OSError(number, "secret", "/secret")
+
         yield client
 
 
@@ -78,6 +83,18 @@ def test_a_store_that_does_not_answer(client: TestClient) -> None:
     answer = client.get("/locked")
     assert problem(answer, 503, "unavailable")["retryable"]
     assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_and_may_pass(client: TestClient, number: int) -> None:
+    answer = client.get(f"/refused/{number}")
+    body = problem(answer, 503, "unavailable")
+    assert (body["detail"], body["retryable"], "free space" in body["remedy"]) == ("the disk is full", True, True)
+    assert "secret" not in answer.text
+
+
+def test_what_else_the_system_refuses_is_unforeseen(client: TestClient) -> None:
+    assert not problem(client.get(f"/refused/{errno.EACCES}"), 500, "internal")["retryable"]
 
 
 def test_the_routers_own_answers(client: TestClient) -> None:

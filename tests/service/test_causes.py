@@ -15,9 +15,11 @@ from service_harness import running_app, settings_in, wait_for
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
+from preprocessing.errors import ResourceError
 from service.causes import cause_of
 from service.errors import ConflictError
 from service.store import Store, database
+from service.upkeep.backup_folder import writing_to
 
 
 @pytest.fixture
@@ -95,6 +97,28 @@ def test_a_scheduler_whose_rounds_fail_is_degraded_and_says_why_until_one_succee
         assert (found["store"], found["scheduler"]) == (True, False)
         assert found["causes"] == [f"scheduler: its last round failed: {why}"]
     wait_for(lambda: ready() == {**found, "status": "ok", "scheduler": True, "causes": []})
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("kind", ["file", "rows", "rows through SQLAlchemy"])
+def test_a_command_that_writes_a_folder_tells_a_full_disk_as_what_may_pass(
+    tmp_path: Path, kind: str, full: bool
+) -> None:
+    error: Exception = OSError(errno.ENOSPC if full else errno.EROFS, "refused", str(tmp_path / "file"))
+    if kind != "file":
+        rows = sqlite3.connect(tmp_path / "rows", isolation_level=None)
+        with pytest.raises(sqlite3.OperationalError) as raised:
+            if full:
+                rows.execute("PRAGMA max_page_count = 1")
+                rows.execute("CREATE TABLE t (x)")
+            else:
+                rows.execute("SELECT * FROM nowhere")
+        error = raised.value if kind == "rows" else OperationalError("secret", {}, raised.value)
+        rows.close()
+    with pytest.raises(ResourceError) as told, writing_to(tmp_path):
+        raise error
+    assert (told.value.problem == "the disk is full", told.value.retryable) == (full, full)
+    assert told.value.where == str(tmp_path / "file" if kind == "file" else tmp_path)
 
 
 def test_a_store_that_does_not_answer_is_a_cause_too(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from service_harness import Server, settings_in, wait_for
 from preprocessing.errors import ResourceError, UsageError
 from service.client import Answers, Client, Event, transport
 from service.client.transport import (
+    ApiError,
     AuthError,
     ConflictError,
     InvalidRequestError,
@@ -340,6 +341,24 @@ def test_retries_end(waits: list[float]) -> None:
     assert waits == sorted(waits)
     with pytest.raises(UnreachableError), Client(url) as client:
         client.info()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "retryable"),
+    [
+        (422, b'{"code": "resources_unavailable", "detail": "full", "retryable": true}', True),
+        (422, b'{"code": "resources_unavailable", "detail": "too large", "retryable": false}', False),
+        (429, b"a proxy's", True),
+        (500, b"a proxy's", False),
+    ],
+)
+def test_whether_it_may_go_better_later_is_as_the_server_says(
+    waits: list[float], status: int, body: bytes, retryable: bool
+) -> None:
+    with answering(*[(status, {}, body)] * transport.ATTEMPTS) as (url, _), Client(url) as client:
+        with pytest.raises(ApiError) as raised:
+            client.submit("train", graph="g")
+        assert (raised.value.status, raised.value.retryable) == (status, retryable)
 
 
 def test_waiting_outlasts_a_server_that_comes_back(waits: list[float], monkeypatch: pytest.MonkeyPatch) -> None:

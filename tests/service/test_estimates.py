@@ -11,11 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 from service_harness import running_app, settings_in
+from service_world import world
 
 from preprocessing.artifact import read_manifest
 from preprocessing.bundle import BUNDLE
 from preprocessing.ingest import ingest
+from preprocessing.ppr import preprocess
 from preprocessing.stage import Emitter
+from service.jobs.estimate import START, WEIGHT_BYTES
+from service.search.index_settings import IndexSettings
+from service.search.indexing import build_index
 
 NODES, EDGES = 2000, 12_000
 FIGURES = ("memory_bytes", "disk_bytes", "seconds")
@@ -61,6 +66,64 @@ def test_files_tell_before_an_ingest_what_the_bundle_tells_after(tmp_path: Path)
     for what in ("disk_bytes", "seconds"):
         assert before[what] == pytest.approx(after[what] + only[what], rel=0.05)
     assert all(0 < only[what] <= before[what] for what in FIGURES)
+
+
+def test_what_an_earlier_job_made_with_the_same_settings_is_not_counted_again(tmp_path: Path) -> None:
+    """By kinds of job: a pipeline's preprocess, by rows and by weights; a preprocess; an index, and its map."""
+    bundle = tmp_path / "data" / "bundle"
+    source = write_tables(tmp_path / "data" / "tables")
+    ingest({"out": bundle, "settings": {"source": source}}, Emitter("ingest"))
+    rate = {"preprocess": {"ppr": {"teleport": 0.3}}}
+    weigh = {"preprocess": {"degree_weights": {"alpha": 0.3}}}
+    with running_app(settings_in(tmp_path)) as client:
+        graph = register(client, bundle=str(bundle))
+
+        def asked(**fields: Any) -> Any:
+            answer = client.post("/v1/jobs?dry_run=true", json={"graph": graph, **fields})
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        fresh = {kind: asked(kind=kind) for kind in ("pipeline", "preprocess")}
+        spec = fresh["pipeline"]["spec"]["preprocess"]
+        preprocess({"bundle": bundle, "settings": spec}, Emitter("preprocess"))
+        again = asked(kind="pipeline")
+        others = asked(kind="pipeline", **rate), asked(kind="pipeline", **weigh)
+        alone = asked(kind="preprocess", preprocess=spec)
+    whole, rest = fresh["pipeline"]["estimate"], again["estimate"]
+    part = fresh["preprocess"]["estimate"]
+    assert rest["basis"] == whole["basis"] + "; there already: degree weights, ppr rows"
+    assert (
+        whole["disk_bytes"] - rest["disk_bytes"] == part["disk_bytes"] == fresh["pipeline"]["resources"]["bundle_bytes"]
+    )
+    start = START["preprocess"][1]
+    assert whole["seconds"] - rest["seconds"] == pytest.approx(part["seconds"] - start, abs=0.11)
+    assert again["resources"]["bundle_bytes"] == 0
+    # Nothing but the start of its process.
+    assert [alone["estimate"][what] for what in FIGURES] == [START["preprocess"][0] * 2**20, 0, round(start, 1)]
+    # Other rows are made anew and weights kept, and the other way round.
+    assert [other["resources"]["bundle_bytes"] for other in others] == [
+        part["disk_bytes"] - WEIGHT_BYTES * NODES,
+        WEIGHT_BYTES * NODES,
+    ]
+
+
+def test_an_index_that_is_there_is_not_counted_again(tmp_path: Path) -> None:
+    with world(tmp_path) as world_:
+        build_index(tmp_path / "data" / "set", IndexSettings(kind="hnsw"), Emitter("index"))
+        registered = world_.client.post("/v1/embeddings", json={"path": "set", "graph": world_.graph})
+
+        def asked(**index: Any) -> Any:
+            body = {"kind": "index", "embedding": registered.json()["id"], "index": {"kind": "hnsw", **index}}
+            answer = world_.client.post("/v1/jobs?dry_run=true", json=body)
+            assert answer.status_code == 200, answer.text
+            return answer.json()["estimate"]
+
+        assert [asked()[what] for what in FIGURES] == [START["index"][0] * 2**20, 0, round(START["index"][1], 1)]
+        assert asked()["basis"].endswith("; there already: knn index, projection")
+        assert asked(links=7)["basis"].endswith("; there already: projection")
+        assert asked(links=7)["disk_bytes"] > 0
+        assert asked(projection={"method": "none"})["basis"].endswith("; there already: knn index")
+        assert asked(projection={"method": "none"})["disk_bytes"] == 0
 
 
 @pytest.mark.parametrize("dry", [True, False])

@@ -22,6 +22,8 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 HIDDEN = {"GET /": "/", "GET /page/{name}": "/page/theme.js", "GET /openapi.json": "/openapi.json"}
 NOT_YET: dict[str, str] = {}
 """Routes that shared plans name and this branch does not have."""
+WITH_HEAD = ("/", "/page/theme.js", "/livez", "/readyz", "/metrics")
+"""What browsers, proxies and monitors look at without wanting it."""
 MARKER = "marker-5f1e"
 
 DOCUMENT: dict[str, Any] = json.loads((ROOT / "docs" / "openapi.json").read_text())
@@ -198,12 +200,30 @@ def test_other_methods_are_told_which_there_are(filled: World, path: str) -> Non
     # Those of every template that the address fits: /v1/keys/self is an id to DELETE /v1/keys/{id}.
     routes = [route.split(" ", 1) for route in OPERATIONS]
     known = {method for method, at in routes if re.fullmatch(re.sub(r"{\w+}", "[^/]+", at), url)} or {"GET"}
+    known |= {"HEAD"} if path in WITH_HEAD else set()
     for method in METHODS:
         if method in known:
             continue
         answer = filled.client.request(method, url)
         problem(answer, 405, "method_not_allowed")
         assert set(answer.headers["allow"].split(", ")) == known, method
+
+
+@pytest.mark.parametrize("path", WITH_HEAD)
+def test_head_is_answered_as_get_without_the_body(filled: World, path: str) -> None:
+    head, whole = filled.client.head(path), filled.client.get(path)
+    assert head.status_code == whole.status_code == 200
+    # The figures have grown by the first request.
+    other = {"x-request-id", *({"content-length"} if path == "/metrics" else ())}
+    told = {name: value for name, value in whole.headers.items() if name not in other}
+    assert {name: value for name, value in head.headers.items() if name not in other} == told
+
+
+@pytest.mark.parametrize("path", [*DOCUMENT["paths"], *WITH_HEAD, "/openapi.json", "/nowhere"])
+def test_no_answer_is_to_be_guessed_at(filled: World, path: str) -> None:
+    for method in METHODS:
+        answer = filled.client.request(method, re.sub(r"{\w+}", "nothing", path))
+        assert answer.headers.get_list("x-content-type-options") == ["nosniff"], method
 
 
 @pytest.mark.parametrize(

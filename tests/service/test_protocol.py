@@ -63,6 +63,7 @@ def problem(answer: bytes) -> dict[str, Any]:
     assert document["remedy"]
     assert document["request_id"]
     assert f"\r\nx-request-id: {document['request_id']}\r\n".encode() in head.lower()
+    assert head.lower().count(b"\r\nx-content-type-options: nosniff") == 1
     return document
 
 
@@ -90,6 +91,20 @@ def test_a_head_without_end_is_refused(server: Server, start: bytes) -> None:
             for _ in range(64):
                 connection.sendall(b"x" * HEAD_BYTES)
         assert problem(received(connection))["code"] == "head_too_large"
+
+
+@pytest.mark.parametrize("path", [b"/livez", b"/", b"/page/theme.js"])
+def test_head_has_no_body(server: Server, path: bytes) -> None:
+    asked = GET.replace(b"/livez", path) + b"Connection: close\r\n\r\n"
+    with connected(server) as connection:
+        connection.sendall(asked.replace(b"GET", b"HEAD"))
+        head, _, body = received(connection).partition(b"\r\n\r\n")
+    with connected(server) as connection:
+        connection.sendall(asked)
+        size = len(received(connection).partition(b"\r\n\r\n")[2])
+    assert head.startswith(b"HTTP/1.1 200 ")
+    assert (body, size > 0) == (b"", True)
+    assert f"\r\ncontent-length: {size}\r\n".encode() in head
 
 
 def test_many_headers_are_refused(server: Server) -> None:
@@ -188,6 +203,50 @@ async def statuses_of(config: uvicorn.Config, packets: Iterable[bytes]) -> list[
     protocol.connection_lost(None)
     await settled()
     return [int(status) for status in re.findall(rb"HTTP/1.1 (\d+)", wire.sent)]
+
+
+class ResetWire(Wire):
+    """As uvloop's: what is written once it is closed is an error."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.closed:
+            raise RuntimeError("unable to perform operation; the handler is closed")
+        super().write(data)
+
+
+@pytest.mark.parametrize("before", ["the answer", "its body", "its end"])
+def test_a_connection_that_is_reset_while_it_is_answered_is_no_failure(
+    caplog: pytest.LogCaptureFixture, before: str
+) -> None:
+    """The event loop has closed it, and the protocol will be told next."""
+    ended: list[str] = []
+
+    async def check() -> None:
+        wire = ResetWire()
+
+        async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+            messages = [
+                ("the answer", {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}),
+                ("its body", {"type": "http.response.body", "body": b"a", "more_body": True}),
+                ("its end", {"type": "http.response.body", "body": b"b"}),
+            ]
+            for name, message in messages:
+                if name == before:
+                    wire.close()
+                await send(message)
+            ended.append("whole")
+
+        config = uvicorn.Config(app, ws="none", log_config=None)
+        protocol = BoundedProtocol(config, ServerState(), {}, bounds=Bounds(8, 60.0))
+        protocol.connection_made(wire)
+        protocol.data_received(GET + b"\r\n")
+        await settled()
+        protocol.connection_lost(ConnectionResetError())
+        await settled()
+
+    asyncio.run(check())
+    assert ended == ["whole"]
+    assert [record.message for record in caplog.records if record.levelname in {"WARNING", "ERROR"}] == []
 
 
 # A request line, and the blank line at the end, of which the bound knows nothing.

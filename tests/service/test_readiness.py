@@ -7,15 +7,14 @@ import os
 import resource
 import shutil
 import sqlite3
-import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from postgres_server import PostgresServer
-from service_harness import READY, Server, add_graph, running_app, settings_in, submit, wait_end, wait_for
+from service_harness import READY, Server, add_graph, no_room, running_app, settings_in, submit, wait_end, wait_for
 
 from service.store import Store
 
@@ -52,40 +51,15 @@ def home_away(server: Server) -> Iterator[None]:
         elsewhere.rename(server.settings.home)
 
 
-@contextmanager
-def disk_full(server: Server) -> Iterator[None]:
-    """Of the file system that the home is on, to its last block."""
-    ballast = server.settings.home.parent / "ballast"
-    try:
-        with ballast.open("wb", buffering=0) as file:
-            for size in (1 << 20, 1 << 12):
-                with suppress(OSError):
-                    while file.write(bytes(size)):
-                        pass
-        yield
-    finally:
-        ballast.unlink()
+def disk_full(server: Server) -> AbstractContextManager[None]:
+    """Of the file system that the home is on."""
+    return no_room(server.settings.home.parent)
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(settings_in(tmp_path_factory.mktemp("readiness"))) as server:
         yield server
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no file system may be mounted here")
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", "-l", disk], check=True)
 
 
 def notices(server: Server, trouble: Trouble, cause: str) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from service_harness import FAKE_STAGE, wait_for
+from service_harness import FAKE_STAGE, no_room, wait_for
 
 from service.jobs.event_file import CHUNK, completed_stages, read_events
+from service.jobs.last_word import LastWord
 from service.jobs.log import JobLog, tail
 from service.jobs.processes import job_processes
 from service.jobs.remote import PULSE, stop_file
@@ -115,6 +116,34 @@ def test_sigterm_reaches_the_stage_and_the_word_is_interrupted(tmp_path: Path) -
     assert stages_done(tmp_path) == []
 
 
+def test_sigterm_while_the_disk_is_full_is_heeded_like_any(tmp_path: Path, small_disk: Path) -> None:
+    prepare(small_disk, ("one", {"seconds": 60}), ("two", {}))
+    runner = start(small_disk)
+    wait_for(lambda: '"progress"' in (small_disk / EVENTS).read_text() if (small_disk / EVENTS).exists() else False)
+    with no_room(small_disk):
+        runner.send_signal(signal.SIGTERM)
+        assert runner.wait(timeout=30) == 0
+        assert json.loads((small_disk / EXIT).read_text()) == {"token": "token", "status": "interrupted"}
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_disk_that_fills_up_is_the_jobs_error_and_may_pass(tmp_path: Path, small_disk: Path, stages: int) -> None:
+    """A stage that could not even say so; and one that could not be begun."""
+    gate, ledger = str(tmp_path / "gate"), str(tmp_path / "ledger")
+    first = {"gate": gate, "ledger": ledger, "noise": 500_000} | ({"exit": 1} if stages == 1 else {})
+    prepare(small_disk, ("one", first), ("two", {}))
+    runner = start(small_disk)
+    wait_for(lambda: '"progress"' in (small_disk / EVENTS).read_text() if (small_disk / EVENTS).exists() else False)
+    with no_room(small_disk):
+        Path(gate).touch()
+        assert runner.wait(timeout=30) == 0
+        end = json.loads((small_disk / EXIT).read_text())
+    error = end["error"]
+    assert (end["status"], error["code"], error["retryable"]) == ("failed", "resources_unavailable", True)
+    assert error["message"] == "the disk refused: no space is left"
+    assert error["phase"] == ("one" if stages == 1 else "two")
+
+
 def test_without_the_attempts_plan_nothing_is_begun(tmp_path: Path) -> None:
     assert start(tmp_path / "elsewhere").wait(timeout=30) == NOT_SHARED
     prepare(tmp_path, ("one", {}))
@@ -196,6 +225,27 @@ def test_the_log_keeps_the_newest_bytes(tmp_path: Path, limit: int) -> None:
     kept = tail(tmp_path, 10_000)
     assert kept == [f"line {number:03d}" for number in range(500 - len(kept), 500)]
     assert limit // 2 - 10 <= sum(file.stat().st_size for file in tmp_path.iterdir()) <= limit
+
+
+def test_a_log_goes_on_after_a_full_disk(small_disk: Path) -> None:
+    with JobLog(small_disk, 2 * 2**20) as log:
+        log.write(b"before\n")
+        with no_room(small_disk):
+            for _ in range(40):
+                log.write(b"x" * 2**16 + b"\n")
+        log.write(b"\nafter\n")
+        log.write(b"y" * (2**20 - 100))
+        log.write(b"\nlast\n")
+    assert tail(small_disk, 2) == ["y" * (2**20 - 100), "last"]
+    assert b"after" in (small_disk / "log.1.txt").read_bytes()
+
+
+def test_the_last_word_keeps_of_a_long_log_its_end(tmp_path: Path) -> None:
+    lines = [f"{number}" + "x" * 20_000 for number in range(10)]
+    LastWord(tmp_path / EXIT).say({"token": "t", "error": {"code": "internal", "log_tail": lines}})
+    told = json.loads((tmp_path / EXIT).read_text())
+    assert told == {"token": "t", "error": {"code": "internal", "log_tail": lines[-3:]}}
+    assert [path.name for path in tmp_path.iterdir()] == [EXIT]
 
 
 def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:

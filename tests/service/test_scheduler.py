@@ -222,6 +222,58 @@ def test_a_runner_told_to_stop_goes_on_without_it_counting_as_a_loss(tmp_path: P
         assert completed(settings, job) == [f"{job} one"]
 
 
+def test_a_runner_told_to_stop_on_a_full_disk_waits_for_room_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full: list[int] = []
+    really = Store.check_room
+
+    def check_room(store: Store) -> None:
+        if full:
+            raise OSError(full[0], os.strerror(full[0]))
+        really(store)
+
+    monkeypatch.setattr(Store, "check_room", check_room)
+    settings = settings_in(tmp_path, max_attempts=1)
+    gate = tmp_path / "gate"
+    with running_app(settings) as client:
+        job = submit(client, add_graph(client, tmp_path), ("one", {"gate": str(gate)}))
+        wait_for(lambda: job_of(client, job)["progress"])
+        full.append(errno.ENOSPC)
+        signal_runner(settings, job, signal.SIGTERM)
+        wait_for(lambda: not processes_of(job))
+        time.sleep(0.5)  # ten rounds of the scheduler's
+        found = job_of(client, job)
+        assert (found["status"], found["attempt"]) == ("running", 1)
+        full.clear()
+        wait_for(lambda: job_of(client, job)["attempt"] == 2)
+        gate.touch()
+        assert wait_end(client, job)["status"] == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"code": "resources_unavailable", "message": "full", "retryable": True}, "full"),
+        ({"code": "out_of_memory", "message": "8 GiB", "retryable": True}, "8 GiB"),
+        ({"code": "interrupted", "message": "by SIGTERM", "retryable": True}, "the job's process was lost"),
+    ],
+)
+def test_what_a_stage_said_is_the_cause_although_its_runner_is_lost(
+    client: TestClient, settings: ServiceSettings, folder: Path, tmp_path: Path, said: dict[str, Any], told: str
+) -> None:
+    """The word that its parent is gone is none of its own."""
+    once = {"once": str(tmp_path / "once"), "error": said, "last": "never"}
+    job = submit(client, add_graph(client, folder), ("one", once))
+    wait_for(lambda: [e for e in client.get(f"/v1/jobs/{job}/events").json()["items"] if e["event"] == "error"])
+    signal_runner(settings, job)
+    assert wait_end(client, job)["status"] == "succeeded"
+    [retry] = retries_of(client, job)
+    error = retry["data"]["error"]
+    assert (error["message"], error["phase"], error["log_tail"]) == (told, "one", ["one begins"])
+    assert error["code"] == ("worker_lost" if said["code"] == "interrupted" else said["code"])
+
+
 def test_cancel_before_the_start(client: TestClient, folder: Path, tmp_path: Path) -> None:
     graph = add_graph(client, folder)
     gate = tmp_path / "gate"

@@ -35,12 +35,14 @@ class ReadyAnswer(Answer):
     causes: list[str]
 
 
+@router.head("/livez", include_in_schema=False)
 @router.get("/livez")
 async def live() -> LiveAnswer:
     """200 while the process answers at all."""
     return LiveAnswer()
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses={503: {"model": ReadyAnswer}})
 def ready(response: Response, store: StoreDep, scheduler: SchedulerDep) -> ReadyAnswer:
     """200 when the store answers, 503 when it does not; a scheduler whose last round failed or that is silent, or a
@@ -66,6 +68,7 @@ def ready(response: Response, store: StoreDep, scheduler: SchedulerDep) -> Ready
     )
 
 
+@router.head("/metrics", include_in_schema=False)
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def scrape(store: StoreDep, metrics: MetricsDep, scheduler: SchedulerDep) -> Response:
     """Prometheus text."""

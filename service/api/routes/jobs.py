@@ -23,6 +23,7 @@ from service.jobs.encoder import layer_widths
 from service.jobs.estimate import estimate
 from service.jobs.feasibility import check_feasible
 from service.jobs.graph_size import GraphSize, graph_size
+from service.jobs.kept import kept
 from service.jobs.plan import stages_of
 from service.jobs.resources import check_resources, default_cores, free_bytes, needed
 from service.jobs.schemas import (
@@ -109,7 +110,8 @@ def submit_job(
     layers = None if encoder is None else layer_widths(Path(encoder.path))
     cores = request.resources.cores or default_cores(request.spec, have)
     size = _size(graph, settings)
-    figures = estimate(stages, request.spec, size, dim, cores, layers)
+    made = kept(request, graph, embedding, previous)
+    figures = estimate(stages, request.spec, size, dim, cores, layers, made)
     need = needed(request, figures, have)
     check_resources(need, have, settings.home, Path(graph.bundle))
     check_machines(need, request.spec, have)

@@ -24,19 +24,20 @@ HEADERS = {
         "frame-ancestors 'none'"
     ),
     "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
 }
 # A file's name changes with what it holds, save for the page's own and for what it names without a mark of it.
 UNMARKED = frozenset({FRONT, "theme.js", "third-party-licenses.txt"})
 LASTING = "public, max-age=31536000, immutable"
 
 
+@router.head("/")
 @router.get("/")
 def page() -> FileResponse:
     """The page."""
     return page_file(FRONT)
 
 
+@router.head("/page/{name}")
 @router.get("/page/{name}")
 def page_file(name: str) -> FileResponse:
     """A file of the page."""
