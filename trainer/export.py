@@ -54,15 +54,27 @@ def _to_path(named: str, tables: Iterator[pa.Table]) -> None:
     if out.exists():
         raise _exists(named)
     out.parent.mkdir(parents=True, exist_ok=True)
+    # One that a kill left is of the same name, and replaced.
     partial = out.parent / f".{out.name}.partial"
-    if out.suffix == "":
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        for number, table in enumerate(tables):
-            pq.write_table(table, partial / f"part-{number:05d}.parquet")
+    _remove(partial)
+    try:
+        if out.suffix == "":
+            partial.mkdir()
+            for number, table in enumerate(tables):
+                pq.write_table(table, partial / f"part-{number:05d}.parquet")
+        else:
+            _write_file(out.suffix, partial, tables)
+        partial.rename(out)
+    except BaseException:
+        _remove(partial)
+        raise
+
+
+def _remove(partial: Path) -> None:
+    if partial.is_dir():
+        shutil.rmtree(partial)
     else:
-        _write_file(out.suffix, partial, tables)
-    partial.rename(out)
+        partial.unlink(missing_ok=True)
 
 
 def _to_uri(named: str, tables: Iterator[pa.Table]) -> None:

@@ -130,6 +130,42 @@ def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embed
     assert (code, answers[0]["results"][0]["id"] in out, "exact_no_index" in out) == (0, True, True)
 
 
+@pytest.mark.parametrize("command", ["lookup", "neighbors"])
+@pytest.mark.parametrize(
+    ("ids", "asked", "unknown", "kind"),
+    [
+        ([10, 20, 30, 40], [30, "nobody", 20, 31], "nobody, 31", "integers, as 10, 20, 30"),
+        (["a", "b c"], ["a", 7], "7", 'strings, as "a", "b c"'),
+        (["a", "b" * 41], ["c"], "c", f'strings, as "a", "{"b" * 40}…"'),
+        ([1], [1, *range(2, 14)], "2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more", "integers, as 1"),
+    ],
+)
+def test_unknown_ids_are_named_with_what_ids_there_are(
+    server: Server,
+    remote: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    command: str,
+    ids: list[Any],
+    asked: list[Any],
+    unknown: str,
+    kind: str,
+) -> None:
+    store = Store(server.settings)
+    try:
+        made = write_set(tmp_path / "set", np.eye(len(ids), 4, dtype=np.float32) + 1, ids)
+        ref = add_set(store, made)
+    finally:
+        store.close()
+    code, out, err = remote(command, ref, *asked)
+    assert (code, out.count("not found")) == (3, 0 if command == "neighbors" else sum(one not in ids for one in asked))
+    told = dict(re.findall("^  (given|remedy): (.*)$", err, re.MULTILINE))
+    assert told["given"] == unknown
+    assert told["remedy"] == ("correct these ids, or leave them out" if len(asked) > 1 else "correct the id")
+    assert f"which are {kind}\n" in err
+    code, out, _ = remote(command, ref, *asked, "--json")
+    assert (code, "embedding" in json.loads(out)) == (3, command == "lookup")
+
+
 def test_the_help_of_filters_shows_filters_of_every_kind(rgrl: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = rgrl("neighbors", "--help")
     examples = re.findall(r"^ +[a-z ]+: +(\{.*?\]\})$", out, re.MULTILINE | re.DOTALL)
