@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
+from preprocessing.again import again
 from preprocessing.errors import ArtifactError, InputError, UsageError
 
 __all__ = [
@@ -311,7 +312,7 @@ def _acquire(lock: Path, target: Path) -> IO[str]:
                 "another process is building this artefact",
                 given=target,
                 expected="one builder at a time",
-                remedy="wait for it to end, or stop it, and run the same command again",
+                remedy=f"wait for it to end, or stop it, and {again()}",
             ) from None
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
