@@ -73,6 +73,30 @@ def test_jobs_from_submit_to_cancel(server: Server, remote: Callable[..., tuple[
     assert (code, told["status"], told["error"]["message"]) == (3, "failed", "no good")
 
 
+def test_graphs_of_one_name_are_told_apart(
+    server: Server, remote: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = server.settings.data_roots[0]
+    folders = [root / "one" / "twin", root / "two" / "twin", root / "other"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "edges.csv").write_text("source,target\n0,1\n")
+    label = ("--label", 'fake=[["one", {}]]')
+    one, two, other = (remote("jobs", "submit", "pipeline", "--graph", folder, *label, "--json") for folder in folders)
+    assert (one[0], two[0], other[0]) == (0, 0, 0)
+    first, second = (json.loads(out)["graph"] for _, out, _ in (one, two))
+    assert (one[2], other[2]) == ("", "")
+    assert f"note: {second} is named 'twin' like {first}; their ids tell them apart" in two[2]
+    # The name of a folder is its own also where it is spelled by dots.
+    monkeypatch.chdir(folders[0])
+    code, out, err = remote("graphs", "register", ".")
+    assert (code, "twin" in out, f"like {second}, {first}; " in err) == (0, True, True), err
+    code, _, err = remote("graphs", "register", "../twin", "--name", "no twin")
+    assert (code, err) == (0, "")
+    code, _, err = remote("jobs", "submit", "pipeline", "--graph", "../twin", *label, "--dry-run")
+    assert (code, err) == (0, ""), "a dry run leaves no graph"
+
+
 def test_server_errors_have_exit_codes(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
     assert remote("jobs", "show", "job_none")[0] == 3
     code, _, err = remote("jobs", "submit", "train", "--graph", "graph_x", "--set", "train.optimizer.lr=-1")
