@@ -242,16 +242,16 @@ def _hash_and_flush(path: Path) -> str:
     return digest
 
 
-def read_plain(file: Path) -> bytes:
-    """The bytes of a file of JSON; ``OSError`` for a pipe or a device, which may never end, and past all size."""
+def read_plain(file: Path, most: int = PLAIN_BYTES) -> bytes:
+    """The bytes of a file of JSON; ``OSError`` for a pipe or a device, which may never end, and past ``most`` bytes."""
     # A pipe is opened without waiting for who writes to it.
     with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as source:
         found = os.fstat(source.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError("it is no ordinary file")
-        if found.st_size > PLAIN_BYTES:
-            raise OSError(f"it has {found.st_size} bytes, more than {PLAIN_BYTES}")
-        return source.read(PLAIN_BYTES)
+        if found.st_size > most:
+            raise OSError(f"it has {found.st_size} bytes, more than {most}")
+        return source.read(most)
 
 
 def _read_text(path: Path) -> str | None:
