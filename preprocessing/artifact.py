@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from preprocessing.again import again
-from preprocessing.errors import ArtifactError, InputError, UsageError
+from preprocessing.errors import ArtifactError, InputError, ResourceError, UsageError
 
 __all__ = [
     "Build",
@@ -33,6 +33,7 @@ __all__ = [
     "finished",
     "hash_file",
     "locked",
+    "make_folder",
     "read_manifest",
     "read_plain",
     "verify",
@@ -219,7 +220,7 @@ def build(target: Path, kind: str, identity: str) -> Iterator[Build]:
     (``Build.resumed`` tells). Leaving without ``publish`` keeps the target as it was.
     """
     target = target.absolute()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     partial = target.parent / f".{target.name}.partial"
     with locked(target):
         _recover(target)
@@ -233,6 +234,24 @@ def build(target: Path, kind: str, identity: str) -> Iterator[Build]:
         except InputError:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+
+
+def make_folder(folder: Path) -> None:
+    """Make ``folder`` and its parents, where they are not there yet; ``ResourceError`` where no folder can be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:  # As below /proc, or where a link leads nowhere.
+        raise _no_place(folder, error) from error
+
+
+def _no_place(path: Path, error: OSError) -> ResourceError:
+    return ResourceError(
+        "nothing can be made here",
+        where=str(path),
+        given=str(error),
+        expected="a path below a folder that may be written to",
+        remedy="name another path",
+    )
 
 
 def _hash_and_flush(path: Path) -> str:
@@ -303,7 +322,10 @@ def locked(target: Path) -> Iterator[None]:
 
 def _acquire(lock: Path, target: Path) -> IO[str]:
     while True:
-        file = lock.open("w")
+        try:
+            file = lock.open("w")
+        except FileNotFoundError as error:
+            raise _no_place(target, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

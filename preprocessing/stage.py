@@ -55,7 +55,9 @@ STORAGE = {
     errno.EACCES: "no permission",
     errno.EPERM: "no permission",
     errno.ENOTDIR: "a parent of the path is a file",
-    errno.EEXIST: "a parent of the path is a file",
+    errno.EEXIST: "the path, or a parent of it, is a file",
+    errno.ELOOP: "the path leads in a circle",
+    errno.ENAMETOOLONG: "a name in the path is too long",
 }
 """What a disk refuses for reasons that a person can mend."""
 _ALLOCATORS = ("DefaultCPUAllocator: ", "CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "std::bad_alloc")

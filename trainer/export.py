@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from preprocessing.artifact import make_folder
 from preprocessing.errors import UsageError
 from preprocessing.input_files import InputFile
 from preprocessing.settings import Settings
@@ -53,7 +54,7 @@ def _to_path(named: str, tables: Iterator[pa.Table]) -> None:
     _check_suffix(out.name, out.suffix, (*_WRITERS, ""))
     if out.exists():
         raise _exists(named)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     # One that a kill left is of the same name, and replaced.
     partial = out.parent / f".{out.name}.partial"
     _remove(partial)

@@ -150,7 +150,7 @@ def test_another_runtime_error_is_no_lack_of_memory(tmp_path: Path) -> None:
     assert events[-1]["error"]["code"] == "internal"
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.ENOTDIR])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG])
 def test_what_the_disk_refuses_is_one_clear_error(tmp_path: Path, number: int) -> None:
     code, events, stderr = finish(tmp_path, "disk", {"errno": number})
     assert code == 1
