@@ -332,7 +332,10 @@ def test_an_edge_table_with_ids_of_its_own_is_one_where_an_end_is_known(tmp_path
     for named in ({"src": [0], "dst": [1]}, {"citing": [0], "cited": [1]}):
         edges = parquet(tmp_path / "e.parquet", {"id": [7], **named})
         given = {} if "src" in named else {"source": "citing", "target": "cited"}
-        ingest({"out": str(tmp_path / "out"), "settings": {"source": {"kind": "tables", "edges": edges, **given}}}, Emitter("ingest"))
+        ingest(
+            {"out": str(tmp_path / "out"), "settings": {"source": {"kind": "tables", "edges": edges, **given}}},
+            Emitter("ingest"),
+        )
         assert Bundle(tmp_path / "out").ids.external([0, 1]) == ["0", "1"]
         shutil.rmtree(tmp_path / "out")
 
