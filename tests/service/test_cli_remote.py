@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from embedding_fixtures import add_set, write_bundle, write_set
+from rich.console import Console
 from service_harness import Server, job_of, settings_in, submit, wait_end, wait_for
 
+from service.cli.demo import _remove as remove_last
 from service.client import Client
 from service.search.filter_schemas import Condition, Filter, Match
 from service.store import Store
@@ -95,6 +97,26 @@ def test_graphs_of_one_name_are_told_apart(
     assert (code, err) == (0, "")
     code, _, err = remote("jobs", "submit", "pipeline", "--graph", "../twin", *label, "--dry-run")
     assert (code, err) == (0, ""), "a dry run leaves no graph"
+
+
+def test_a_demo_run_again_deletes_what_it_made_alone_and_says_so(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(server.settings)
+    try:
+        made = [write_set(tmp_path / name, np.eye(3, 4, dtype=np.float32)) for name in ("last", "kept", "other")]
+        last, kept, other = (add_set(store, path) for path in made)
+        store.put_alias("mine", kept)
+    finally:
+        store.close()
+    with Client(str(server.client.base_url)) as client:
+        for ref in (last, kept):
+            remove_last(client, client.embedding(ref), Console(stderr=True))
+        left = {one.id for one in client.embeddings()}
+    assert {last, kept, other} & left == {kept, other}
+    said = capsys.readouterr().err
+    assert f"{last} is deleted" in said
+    assert said.rstrip().endswith("is used by more, and stays.")
 
 
 def test_server_errors_have_exit_codes(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
