@@ -21,7 +21,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
-from preprocessing.errors import ArtifactError, InputError, UsageError
+from preprocessing.again import again
+from preprocessing.errors import ArtifactError, InputError, ResourceError, UsageError
 
 __all__ = [
     "Build",
@@ -32,6 +33,7 @@ __all__ = [
     "finished",
     "hash_file",
     "locked",
+    "make_folder",
     "read_manifest",
     "read_plain",
     "verify",
@@ -218,7 +220,7 @@ def build(target: Path, kind: str, identity: str) -> Iterator[Build]:
     (``Build.resumed`` tells). Leaving without ``publish`` keeps the target as it was.
     """
     target = target.absolute()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     partial = target.parent / f".{target.name}.partial"
     with locked(target):
         _recover(target)
@@ -234,6 +236,24 @@ def build(target: Path, kind: str, identity: str) -> Iterator[Build]:
             raise
 
 
+def make_folder(folder: Path) -> None:
+    """Make ``folder`` and its parents, where they are not there yet; ``ResourceError`` where no folder can be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:  # As below /proc, or where a link leads nowhere.
+        raise _no_place(folder, error) from error
+
+
+def _no_place(path: Path, error: OSError) -> ResourceError:
+    return ResourceError(
+        "nothing can be made here",
+        where=str(path),
+        given=str(error),
+        expected="a path below a folder that may be written to",
+        remedy="name another path",
+    )
+
+
 def _hash_and_flush(path: Path) -> str:
     digest = hash_file(path)
     with path.open("rb") as file:
@@ -241,16 +261,16 @@ def _hash_and_flush(path: Path) -> str:
     return digest
 
 
-def read_plain(file: Path) -> bytes:
-    """The bytes of a file of JSON; ``OSError`` for a pipe or a device, which may never end, and past all size."""
+def read_plain(file: Path, most: int = PLAIN_BYTES) -> bytes:
+    """The bytes of a file of JSON; ``OSError`` for a pipe or a device, which may never end, and past ``most`` bytes."""
     # A pipe is opened without waiting for who writes to it.
     with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as source:
         found = os.fstat(source.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError("it is no ordinary file")
-        if found.st_size > PLAIN_BYTES:
-            raise OSError(f"it has {found.st_size} bytes, more than {PLAIN_BYTES}")
-        return source.read(PLAIN_BYTES)
+        if found.st_size > most:
+            raise OSError(f"it has {found.st_size} bytes, more than {most}")
+        return source.read(most)
 
 
 def _read_text(path: Path) -> str | None:
@@ -302,7 +322,10 @@ def locked(target: Path) -> Iterator[None]:
 
 def _acquire(lock: Path, target: Path) -> IO[str]:
     while True:
-        file = lock.open("w")
+        try:
+            file = lock.open("w")
+        except FileNotFoundError as error:
+            raise _no_place(target, error) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -311,7 +334,7 @@ def _acquire(lock: Path, target: Path) -> IO[str]:
                 "another process is building this artefact",
                 given=target,
                 expected="one builder at a time",
-                remedy="wait for it to end, or stop it, and run the same command again",
+                remedy=f"wait for it to end, or stop it, and {again()}",
             ) from None
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), lock.stat()):

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocessing.array_types import Int64Array, IntArray
-from preprocessing.artifact import build, existing, fingerprint
+from preprocessing.artifact import build, existing, fingerprint, make_folder
 from preprocessing.bundle import BUNDLE, Bundle, Topology
 from preprocessing.errors import InputError
 from preprocessing.link_table import LINKS, NEGATIVES, PARTS, write_links
@@ -129,7 +129,7 @@ def _shares(edges: int, settings: EdgeSplitSettings) -> list[int]:
 
 def _share_file(source: Path, target: Path) -> None:
     """The same content under a second name, by a hard link where the file system has them: bundles never change."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)
@@ -172,7 +172,7 @@ def _write_arcs(source: Path, target: Path, edges_E: Int64Array, training_E: npt
 def _filter(source: Path, target: Path, edges_E: Int64Array, training_E: npt.NDArray[np.bool_]) -> Topology:
     """Write the arcs whose edges are for training; weights as they were."""
     graph = Topology.open(source)
-    target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     kept_A = np.empty(graph.num_arcs, dtype=np.bool_)
     end = 0
     for rows, columns in _arcs(graph):

@@ -20,7 +20,9 @@ from preprocessing.settings import TableSource
 from preprocessing.stage import Emitter
 from preprocessing.tables import Table
 
-__all__ = ["EdgeTable", "Find", "Unknown", "column_of", "edge_table", "table_arcs", "unread"]
+__all__ = ["NODE_IDS", "EdgeTable", "Find", "Unknown", "column_of", "edge_table", "table_arcs", "unread"]
+
+NODE_IDS = ("id", "node_id")
 
 # Rows of ids, −1 for an unknown one.
 Find = Callable[[Any], Int64Array]
@@ -58,6 +60,8 @@ class EdgeTable:
 def edge_table(table: Table, settings: TableSource, notices: list[Notice]) -> EdgeTable:
     """The table with the columns that the settings name, or that are called as such columns usually are."""
     sources, targets, weights = ("source", "src", "from"), ("target", "dst", "to"), ("weight", "w")
+    if settings.source is None and settings.target is None and not table.types.keys() & {*sources, *targets}:
+        _check_no_nodes(table)
     source = column_of(table, settings.source, sources, 0, "source", notices, (*targets, *weights))
     target = column_of(table, settings.target, targets, 1, "target", notices, (*sources, *weights))
     if source == target:
@@ -74,6 +78,19 @@ def edge_table(table: Table, settings: TableSource, notices: list[Notice]) -> Ed
     else:
         weight = next((name for name in ("weight", "w") if name in table.types and name not in (source, target)), None)
     return EdgeTable(table, source, target, weight)
+
+
+def _check_no_nodes(table: Table) -> None:
+    """``InputError`` for a table without the usual ends of edges that has a node table's ids: no place says more."""
+    ids = [name for name in NODE_IDS if name in table.types]
+    if ids:
+        raise InputError(
+            f"this looks like a node table, not like an edge table: it has a column '{ids[0]}', and none for the ends",
+            where=str(table.path),
+            given="columns " + ", ".join(f"'{name}'" for name in table.types),
+            expected="an edge table, with columns 'source' and 'target'",
+            remedy="name the edge table here, and this one as the node table; if these are edges, name both columns",
+        )
 
 
 def column_of(

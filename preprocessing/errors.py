@@ -9,6 +9,8 @@ from __future__ import annotations
 import signal
 from typing import Any, ClassVar
 
+from preprocessing.again import goes_on
+
 __all__ = [
     "ArtifactError",
     "CollapsedError",
@@ -130,4 +132,4 @@ class Interrupted(RgrlError):  # noqa: N818 (what happened was no error)
     @classmethod
     def by_signal(cls, number: int) -> Interrupted:
         """What a signal was."""
-        return cls(f"interrupted by {signal.Signals(number).name}", remedy="run the same command again: it continues")
+        return cls(f"interrupted by {signal.Signals(number).name}", remedy=goes_on("it continues"))

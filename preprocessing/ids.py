@@ -7,6 +7,7 @@ search and opening a map of 10^8 ids costs nothing. Ids 0..N−1 are their own r
 from __future__ import annotations
 
 import contextlib
+import json
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -28,6 +29,7 @@ __all__ = ["IdKind", "IdMap"]
 IdKind = Literal["int64", "string"]
 
 _INT64 = np.iinfo(np.int64)
+EXAMPLES, EXAMPLE_LETTERS = 3, 40
 # Hashing all ids costs about as much as bisecting a quarter of them (measured on 10^6 strings).
 _HASH_FROM_SHARE = 4
 
@@ -138,6 +140,16 @@ class IdMap:
         ends = np.frombuffer(starts, dtype=np.int64)[self._strings.offset :]
         everything = memoryview(data or b"")
         return lambda row: bytes(everything[ends[row] : ends[row + 1]])
+
+    def described(self) -> str:
+        """What kind of ids these are, with some of them, for who named one that is not there."""
+        some = self.external(range(min(EXAMPLES, self._size)))
+        if self._integers is not None:
+            return f"integers, as {', '.join(some)}"
+        return "strings, as " + ", ".join(
+            json.dumps(f"{one[:EXAMPLE_LETTERS]}…" if len(one) > EXAMPLE_LETTERS else one, ensure_ascii=False)
+            for one in some
+        )
 
     def _integer_rows(self, wanted: Int64Array, valid: npt.NDArray[np.bool_]) -> Int64Array:
         assert self._integers is not None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from preprocessing.again import goes_on
 from preprocessing.errors import Interrupted, NotNowError
 
 __all__ = ["connected"]
@@ -89,7 +90,7 @@ def _interruptible() -> Iterator[Callable[[], None]]:
     try:
         yield set_handlers
     except (KeyboardInterrupt, SystemExit) as error:
-        raise Interrupted("interrupted", remedy="run the same command again: it continues") from error
+        raise Interrupted("interrupted", remedy=goes_on("it continues")) from error
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

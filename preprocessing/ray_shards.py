@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
+from preprocessing.again import again
 from preprocessing.errors import ResourceError, RgrlError, WorkerLostError
 from preprocessing.ray_cluster import connected
 
@@ -16,7 +17,7 @@ RETRIES = 3
 """How often Ray starts a shard again whose worker was lost."""
 PATIENCE_S = 30.0
 """How long cancelled shards may take to end."""
-CONTINUE = "run the same command again: it continues from the shards that are done"
+CONTINUE = "it continues from the shards that are done"
 
 
 def run_shards(
@@ -58,10 +59,12 @@ def run_shards(
                 except ray.exceptions.RayTaskError as error:
                     if isinstance(error.cause, RgrlError):
                         raise error.cause from error
-                    raise WorkerLostError(f"shard {shard} failed", given=str(error.cause), remedy=CONTINUE) from error
+                    raise WorkerLostError(
+                        f"shard {shard} failed", given=str(error.cause), remedy=again(CONTINUE)
+                    ) from error
                 except ray.exceptions.RayError as error:
                     raise WorkerLostError(
-                        f"the worker of shard {shard} was lost", given=str(error), remedy=CONTINUE
+                        f"the worker of shard {shard} was lost", given=str(error), remedy=again(CONTINUE)
                     ) from error
         finally:
             for reference in running:

@@ -35,6 +35,7 @@ from typing import IO, Any
 
 from pydantic import BaseModel, ValidationError
 
+from preprocessing.again import again, goes_on, in_job
 from preprocessing.errors import Interrupted, NotNowError, ResourceError, RgrlError, UsageError
 from preprocessing.unknown_fields import fields_beside, meant_field
 
@@ -56,7 +57,9 @@ STORAGE = {
     errno.EACCES: "no permission",
     errno.EPERM: "no permission",
     errno.ENOTDIR: "a parent of the path is a file",
-    errno.EEXIST: "a parent of the path is a file",
+    errno.EEXIST: "the path, or a parent of it, is a file",
+    errno.ELOOP: "the path leads in a circle",
+    errno.ENAMETOOLONG: "a name in the path is too long",
 }
 """What a disk refuses for reasons that a person can mend."""
 FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -136,7 +139,7 @@ def disk_errors(target: str | Path) -> Iterator[None]:
             f"the disk refused: {STORAGE[error.errno]}",
             where=str(error.filename or target),
             given=str(error),
-            remedy="make room or name another path, then run the same command again: it continues",
+            remedy=f"make room{'' if in_job() else ' or name another path'}, then {again('it continues')}",
         ) from error
 
 
@@ -182,7 +185,7 @@ def _end_with(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
-            raise Interrupted("the command that started the stage is gone", remedy="run it again: it continues")
+            raise Interrupted("the command that started the stage is gone", remedy=goes_on("it continues"))
 
 
 def usage_error(error: ValidationError, model: type[BaseModel] | None = None, where: str | None = None) -> UsageError:

@@ -13,7 +13,7 @@ from preprocessing.array_file import mapped_npy
 from preprocessing.array_types import Int64Array
 from preprocessing.attribute_columns import table_attribute
 from preprocessing.attributes import Attribute
-from preprocessing.edge_tables import Unknown, column_of, edge_table, table_arcs, unread
+from preprocessing.edge_tables import NODE_IDS, Unknown, column_of, edge_table, table_arcs, unread
 from preprocessing.errors import InputError
 from preprocessing.feature_columns import choose_features, table_features
 from preprocessing.features import FeatureDtype, FeatureSource
@@ -49,7 +49,7 @@ def read_tables(settings: TableSource, dtype: FeatureDtype, scratch: Path, memor
         ids, _ = sorted_ids(lambda: id_blocks(ends, kind, emitter), kind, scratch / "ids", memory)
     else:
         nodes = open_table(InputFile.at(settings.nodes))
-        id_column = column_of(nodes, settings.node_id, ("id", "node_id"), 0, "node id", notices, ("label", "y"))
+        id_column = column_of(nodes, settings.node_id, NODE_IDS, 0, "node id", notices, ("label", "y"))
         kind = id_kind((nodes, id_column), ends)
         ids, order = sorted_ids(
             lambda: id_blocks([(nodes, id_column)], kind, emitter),

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from preprocessing.artifact import make_folder
 from preprocessing.errors import UsageError
 from preprocessing.input_files import InputFile
 from preprocessing.settings import Settings
@@ -53,16 +54,28 @@ def _to_path(named: str, tables: Iterator[pa.Table]) -> None:
     _check_suffix(out.name, out.suffix, (*_WRITERS, ""))
     if out.exists():
         raise _exists(named)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
+    # One that a kill left is of the same name, and replaced.
     partial = out.parent / f".{out.name}.partial"
-    if out.suffix == "":
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        for number, table in enumerate(tables):
-            pq.write_table(table, partial / f"part-{number:05d}.parquet")
+    _remove(partial)
+    try:
+        if out.suffix == "":
+            partial.mkdir()
+            for number, table in enumerate(tables):
+                pq.write_table(table, partial / f"part-{number:05d}.parquet")
+        else:
+            _write_file(out.suffix, partial, tables)
+        partial.rename(out)
+    except BaseException:
+        _remove(partial)
+        raise
+
+
+def _remove(partial: Path) -> None:
+    if partial.is_dir():
+        shutil.rmtree(partial)
     else:
-        _write_file(out.suffix, partial, tables)
-    partial.rename(out)
+        partial.unlink(missing_ok=True)
 
 
 def _to_uri(named: str, tables: Iterator[pa.Table]) -> None:

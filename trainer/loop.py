@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from preprocessing.again import goes_on
 from preprocessing.bundle import Bundle
 from preprocessing.errors import Interrupted, RgrlError
 from preprocessing.stage import Emitter
@@ -209,9 +210,7 @@ class _Training:
         if self.window.steps > 0:
             self._report()
         self._save()
-        raise Interrupted(
-            asked.problem, remedy=f"run the same command again: it continues from step {self.progress.steps}"
-        )
+        raise Interrupted(asked.problem, remedy=goes_on(f"it continues from step {self.progress.steps}"))
 
     def _threads(self) -> int:
         """That make steps ahead. On a CPU they and the networks share the cores."""

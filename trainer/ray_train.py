@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from preprocessing.again import again
 from preprocessing.errors import Interrupted, ResourceError, RgrlError, WorkerLostError
 from preprocessing.ray_cluster import connected
 from preprocessing.stage import EVENTS_VARIABLE, Emitter
@@ -186,12 +187,12 @@ def _cause(error: Any) -> RgrlError:
         if isinstance(failure, RgrlError):
             return failure
     if not failures:
-        return WorkerLostError("training under Ray failed", given=str(error), remedy="run the same command again")
+        return WorkerLostError("training under Ray failed", given=str(error), remedy=again())
     rank, failure = min(failures.items())
     return WorkerLostError(
         f"training worker {rank} was lost",
         given=str(failure),
-        remedy="run the same command again: it continues from the last checkpoint",
+        remedy=again("it continues from the last checkpoint"),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from pydantic import field_validator
 
-from preprocessing.artifact import fingerprint, locked, read_manifest
+from preprocessing.artifact import fingerprint, locked, make_folder, read_manifest
 from preprocessing.bundle import PPR, Bundle
 from preprocessing.errors import ArtifactError, InputError, UsageError
 from preprocessing.settings import Settings
@@ -84,7 +84,7 @@ def train(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     if done:
         return _finished(request.out, identity)
     check_transfer(TrainedOn.bundle(bundle), embedded, request.settings.views)
-    request.work.mkdir(parents=True, exist_ok=True)
+    make_folder(request.work)
     with locked(request.work.absolute()):
         return _made(request, bundle, embedded, identity, emitter)
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from preprocessing.artifact import MANIFEST
 from preprocessing.errors import InputError
 
-__all__ = ["graph_request", "named_columns"]
+if TYPE_CHECKING:
+    from service.client import Client, Graph
 
+__all__ = ["default_name", "graph_request", "named_columns", "tell_namesakes"]
+
+SHOWN_NAMESAKES = 3
 TABLE_SUFFIXES = (".parquet", ".csv")
 _EDGE_COLUMNS = ("source", "target", "weight")
 _SPOKEN = {
@@ -52,6 +57,24 @@ def graph_request(named: str, pyg_root: Path, columns: Mapping[str, Any] | None 
             )
         source[option] = column
     return request
+
+
+def default_name(named: str) -> str:
+    """What a graph is called that nobody names: the last part of its path."""
+    name = Path(named).name
+    return Path(named).resolve().name if name in {"", ".."} else name
+
+
+def tell_namesakes(client: Client, graph: Graph) -> None:
+    """Say on standard error which other graphs have its name, if any: names are for people, and need not be unique."""
+    others = [other.id for other in client.graphs() if other.name == graph.name and other.id != graph.id]
+    if others:
+        more = f" and {len(others) - SHOWN_NAMESAKES} more" if len(others) > SHOWN_NAMESAKES else ""
+        print(
+            f"note: {graph.id} is named {graph.name!r} like {', '.join(others[:SHOWN_NAMESAKES])}{more}; their ids "
+            "tell them apart, or `rgrl graphs register PATH --name NAME` another name",
+            file=sys.stderr,
+        )
 
 
 def named_columns(**columns: str | list[str] | None) -> dict[str, Any]:

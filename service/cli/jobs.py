@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from preprocessing.errors import ArtifactError, InputError, Interrupted, UsageError
-from service.cli.graph_sources import graph_request, named_columns
+from service.cli.graph_sources import default_name, graph_request, named_columns, tell_namesakes
 from service.cli.options import (
     DEFAULT_SERVER,
     AsJson,
@@ -32,7 +32,7 @@ from service.cli.options import (
 from service.cli.output import print_deleted, print_facts, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
-    from service.client import Client, DryRun, Embedding, Job
+    from service.client import Client, DryRun, Embedding, Graph, Job
 
 __all__ = ["app", "follow"]
 
@@ -114,20 +114,22 @@ def submit(
     from service.client import ApiError, DryRun
 
     with connect(server, key) as client:
-        known = graph is None or graph.startswith("graph_")
-        fields["graph"] = graph if known else _registered(client, str(graph), columns)
+        made = None if graph is None or graph.startswith("graph_") else _registered(client, graph, columns)
+        fields["graph"] = graph if made is None else made.id
         try:
             job = (client.dry_run if dry_run else client.submit)(kind.value, **fields)
         except ApiError as refusal:
             # A graph that was registered for this job alone goes with it.
-            if not known and refusal.status < 500:
-                client.delete_graph(fields["graph"])
+            if made is not None and refusal.status < 500:
+                client.delete_graph(made.id)
             raise
         if isinstance(job, DryRun):
-            if not known:
-                client.delete_graph(fields["graph"])
+            if made is not None:
+                client.delete_graph(made.id)
             _print_plan(job, as_json)
             return
+        if made is not None:
+            tell_namesakes(client, made)
         if watch:
             raise typer.Exit(follow(client, job.id, as_json))
         print_record(job, as_json=as_json)
@@ -276,10 +278,10 @@ def _print_plan(plan: DryRun, as_json: bool) -> None:
         )
 
 
-def _registered(client: Client, named: str, columns: dict[str, Any]) -> str:
-    """The id of a graph that is registered now."""
+def _registered(client: Client, named: str, columns: dict[str, Any]) -> Graph:
+    """A graph that is registered now."""
     request = graph_request(named, Path("pyg-data").absolute(), columns)
-    return client.register_graph(**request, name=Path(named).name).id
+    return client.register_graph(**request, name=default_name(named))
 
 
 def _labels(given: list[str]) -> dict[str, str]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+import re
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from preprocessing.errors import InputError
 from service.cli.options import DEFAULT_SERVER, AsJson, Key, Server, connect
 from service.cli.output import print_json, print_rows
+
+if TYPE_CHECKING:
+    from service.client import ApiError, Client, Lookup
 
 __all__ = ["lookup", "neighbors"]
 
@@ -16,20 +21,23 @@ Ref = Annotated[str, typer.Argument(metavar="EMBEDDINGS", help="An embedding set
 Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Nodes, by their own ids.")]
 
 SHOWN_NUMBERS = 8
+SHOWN_IDS = 10
 
 
 def lookup(ref: Ref, ids: Ids, server: Server = DEFAULT_SERVER, key: Key = None, as_json: AsJson = False) -> None:
     """Vectors of nodes; ends with 3 if any of them is unknown."""
     with connect(server, key) as client:
         answer = client.lookup(ref, ids)
-    rows = list(zip(ids, answer.found.tolist(), answer.vectors.tolist(), strict=True))
-    if as_json:
-        items = [{"id": node, "found": found, "vector": vector if found else None} for node, found, vector in rows]
-        print_json({"embedding": answer.embedding, "items": items})
-    else:
-        print_rows(("id", "vector"), ((node, _short(vector) if found else "not found") for node, found, vector in rows))
-    if not answer.found.all():
-        raise typer.Exit(3)
+        rows = list(zip(ids, answer.found.tolist(), answer.vectors.tolist(), strict=True))
+        if as_json:
+            items = [{"id": node, "found": found, "vector": vector if found else None} for node, found, vector in rows]
+            print_json({"embedding": answer.embedding, "items": items})
+            if not answer.found.all():
+                raise typer.Exit(3)
+        else:
+            shown = ((node, _short(vector) if found else "not found") for node, found, vector in rows)
+            print_rows(("id", "vector"), shown)
+            _refuse_unknown(client, answer)
 
 
 def neighbors(
@@ -70,15 +78,22 @@ def neighbors(
     """
     wanted = None if among is None else _filter(among)
     with connect(server, key) as client:
-        answers = client.neighbors(
-            ref,
-            [{"id": node} for node in ids],
-            k,
-            exclude_connected=exclude_connected,
-            filter=wanted,
-            exact=exact,
-            effort=effort,
-        )
+        from service.client import ApiError
+
+        try:
+            answers = client.neighbors(
+                ref,
+                [{"id": node} for node in ids],
+                k,
+                exclude_connected=exclude_connected,
+                filter=wanted,
+                exact=exact,
+                effort=effort,
+            )
+        except ApiError as error:
+            if _names_an_id(error):
+                _refuse_unknown(client, client.lookup(ref, ids))
+            raise
     if as_json:
         print_json([answer.model_dump(mode="json") for answer in answers])
         return
@@ -96,6 +111,32 @@ def neighbors(
                 for found in answer.results
             ),
         )
+
+
+def _names_an_id(error: ApiError) -> bool:
+    return re.fullmatch("/queries/[0-9]+/id", error.pointer or "") is not None
+
+
+def _refuse_unknown(client: Client, answer: Lookup) -> None:
+    """``InputError`` that names every id that was not found, and says what ids the set has."""
+    from service.client import ApiError
+
+    unknown = [node for node, found in zip(answer.ids, answer.found.tolist(), strict=True) if not found]
+    if not unknown:
+        return
+    try:
+        # The server says what ids a set has where it is asked about one that it has not.
+        client.neighbors(answer.embedding, [{"id": unknown[0]}], k=1)
+    except ApiError as error:
+        if not _names_an_id(error):
+            raise
+        more = f" and {len(unknown) - SHOWN_IDS} more" if len(unknown) > SHOWN_IDS else ""
+        raise InputError(
+            error.problem,
+            given=", ".join(unknown[:SHOWN_IDS]) + more,
+            remedy="correct these ids, or leave them out" if len(answer.ids) > 1 else "correct the id",
+            pointer=error.pointer,
+        ) from error
 
 
 def _filter(text: str) -> dict[str, Any]:

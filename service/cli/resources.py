@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli.graph_sources import graph_request, named_columns
+from service.cli.graph_sources import default_name, graph_request, named_columns, tell_namesakes
 from service.cli.graph_tables import Directed, Precision, Reverse, Undirected, direction_of
 from service.cli.options import (
     DEFAULT_SERVER,
@@ -107,8 +107,10 @@ def register_graph(
     direction = direction_of(undirected=undirected, directed=directed, reverse=reverse)
     dtype = None if feature_dtype is None else feature_dtype.value
     with connect(server, key) as client:
-        made = client.register_graph(**request, name=name or Path(graph).name, direction=direction, feature_dtype=dtype)
-    print_record(made, as_json=as_json)
+        called = name or default_name(graph)
+        made = client.register_graph(**request, name=called, direction=direction, feature_dtype=dtype)
+        print_record(made, as_json=as_json)
+        tell_namesakes(client, made)
 
 
 @graphs.command("delete")

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import psutil
 
+from preprocessing.again import JOB
+
 __all__ = ["ATTEMPT", "HOME", "JOB", "JobProcess", "end_all", "job_processes", "runner_of"]
 
-HOME, JOB, ATTEMPT = "RGRL_HOME", "RGRL_JOB", "RGRL_ATTEMPT"
+HOME, ATTEMPT = "RGRL_HOME", "RGRL_ATTEMPT"
 _RUNNER = "service.jobs.runner"
 END_WITHIN_S = 5.0
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from preprocessing.artifact import locked
+from preprocessing.artifact import MANIFEST, locked, read_plain
 from preprocessing.errors import UsageError
 from preprocessing.stage import disk_errors
 from service.reproduce import report
+from service.reproduce.datasets import DATASETS
 from service.reproduce.harness import Done, Show, run_all
 from service.reproduce.plan import Request, Run, plan
 from service.reproduce.plots import charts, draw
@@ -24,7 +27,8 @@ def reproduce(request: Request, show: Show) -> dict[str, Any]:
     """Run what is left of the table and write its report after every run, so that a killed one leaves one too.
 
     ``show`` takes events of ``preprocessing.stage``. The answer is the report. ``UsageError`` where the folder cannot
-    be made or another process works in it, or that of the data is not there; ``ResourceError`` where the disk refuses.
+    be made, has graphs of other data, or another process works in it, or where that of the data is not there;
+    ``ResourceError`` where the disk refuses.
     """
     runs = plan(request)
     if not request.data.is_dir():
@@ -34,7 +38,25 @@ def reproduce(request: Request, show: Show) -> dict[str, Any]:
     except OSError as error:
         raise UsageError("the folder cannot be made", given=request.out, expected=f"a folder; {error}") from error
     with disk_errors(request.out), locked(request.out / "reproduction"):
+        _check_data(request, runs)
         return _reproduced(request, runs, show)
+
+
+def _check_data(request: Request, runs: Sequence[Run]) -> None:
+    """``UsageError`` for a file of data where the folder has a graph, and so results, of another."""
+    for name in sorted({run.dataset for run in runs}):
+        file = request.data / DATASETS[name].file
+        made = request.out / "graphs" / name / MANIFEST
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            source = json.loads(read_plain(made))["settings"]["source"]
+            of = source["path"] if source["kind"] == "npz" else source["name"]
+            if file.exists() and Path(of).resolve() != file.resolve():
+                raise UsageError(
+                    f"the folder has a graph of {name} already that was made of other data",
+                    given=f"{file}, for {request.out}",
+                    expected=f"the data that it was made of: {of}",
+                    remedy="name another --out; or --data with the folder of before",
+                )
 
 
 def _reproduced(request: Request, runs: Sequence[Run], show: Show) -> dict[str, Any]:

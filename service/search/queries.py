@@ -171,7 +171,7 @@ def score_pairs(embeddings: EmbeddingSet, pairs: Sequence[tuple[NodeId, NodeId]]
     rows = embeddings.ids.rows([node for pair in pairs for node in pair]).reshape(-1, 2)
     unknown = np.argwhere(rows < 0)
     if len(unknown):
-        raise _unknown_id(f"/pairs/{unknown[0][0]}/{unknown[0][1]}")
+        raise _unknown_id(embeddings, f"/pairs/{unknown[0][0]}/{unknown[0][1]}")
     try:
         connected = embeddings.connected(rows[:, 0], rows[:, 1]).tolist()
     except ArtifactError:
@@ -189,7 +189,7 @@ def _resolve(embeddings: EmbeddingSet, queries: Sequence[NeighborQuery]) -> _Res
     nodes = {number: query.id for number, query in enumerate(queries) if query.id is not None}
     for number, row in zip(nodes, embeddings.ids.rows(list(nodes.values()))[:, None], strict=True):
         if row[0] < 0:
-            raise _unknown_id(f"/queries/{number}/id")
+            raise _unknown_id(embeddings, f"/queries/{number}/id")
         rows[number] = row
     if nodes:
         totals[list(nodes)] = embeddings.vectors[np.concatenate([rows[number] for number in nodes])]
@@ -200,7 +200,7 @@ def _resolve(embeddings: EmbeddingSet, queries: Sequence[NeighborQuery]) -> _Res
         elif query.ids is not None:
             parts = embeddings.ids.rows([part.id for part in query.ids])
             if (parts < 0).any():
-                raise _unknown_id(f"/queries/{number}/ids/{int(np.argmax(parts < 0))}/id")
+                raise _unknown_id(embeddings, f"/queries/{number}/ids/{int(np.argmax(parts < 0))}/id")
             weights = np.array([part.weight for part in query.ids])
             # Divided first so that no finite weights overflow; the length of the sum does not matter.
             weights = weights / max(np.abs(weights).max(), np.finfo(np.float64).tiny)
@@ -226,7 +226,7 @@ def _resolve_nodes(embeddings: EmbeddingSet, ids: Sequence[NodeId] | pa.Array, p
     rows = embeddings.ids.rows(ids)
     found = rows.tolist()
     if -1 in found:
-        raise _unknown_id(pointer.format(found.index(-1)))
+        raise _unknown_id(embeddings, pointer.format(found.index(-1)))
     return _Resolved(_directions(embeddings.vectors[rows], pointer.format), list(rows[:, None]))
 
 
@@ -293,10 +293,10 @@ def _union(named: Int64Array, own: Int64Array, edges: IntArray | None) -> Int64A
     return np.unique(np.concatenate(parts)).astype(np.int64, copy=False)
 
 
-def _unknown_id(pointer: str) -> InputError:
+def _unknown_id(embeddings: EmbeddingSet, pointer: str) -> InputError:
     return InputError(
         "there is no node of this id in the embedding set",
-        expected="an id of the graph it was trained on",
-        remedy="look ids up first: a lookup tells which are found",
+        expected=f"an id of the graph it was trained on, which are {embeddings.ids.described()}",
+        remedy="correct the id, or leave it out; a lookup tells of many ids which are found",
         pointer=pointer,
     )

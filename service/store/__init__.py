@@ -7,6 +7,7 @@ from service.room import check_room
 from service.settings import ServiceSettings
 from service.store.embeddings import Embeddings
 from service.store.graphs import Graphs
+from service.store.identity import give_identity
 from service.store.jobs import Jobs, NewJob
 from service.store.keys import ApiKeys
 from service.store.lifecycle import Lifecycle
@@ -53,6 +54,7 @@ class Store(Graphs, Jobs, Embeddings, ApiKeys, Lifecycle):
         try:
             for folder in (settings.graphs, settings.jobs, settings.embeddings):
                 folder.mkdir(parents=True, exist_ok=True)
+            give_identity(settings.home)
         except OSError as error:
             raise UsageError(
                 f"the home cannot be used: {error.strerror}",

@@ -14,17 +14,18 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from preprocessing.artifact import MANIFEST, code_version, fingerprint, hash_file, locked, write_json
+from preprocessing.artifact import MANIFEST, code_version, fingerprint, hash_file, locked, read_plain, write_json
 from preprocessing.errors import ArtifactError, UsageError
 from service.settings import ServiceSettings
 from service.store import RESTORING
 from service.store.backends import read_url, sqlite_folder
+from service.store.identity import read_identity
 from service.store.rows import ACTIVE
 from service.store.snapshot import snapshot
 from service.upkeep.backup_folder import (
@@ -85,16 +86,15 @@ def backup(
     dest = full_path(dest)
     with writing_to(dest), _place(settings, dest):
         check_ours(settings.home, dest, replace)
-        if not (dest / BACKUP).exists():
-            write_json(dest / UNFINISHED, {"home": str(settings.home), "kind": UNFINISHED_KIND})
-        (dest / FILES).mkdir(exist_ok=True)
-        made = _made(settings, dest, verify, progress)
+        of = {"home": str(settings.home), "identity": read_identity(settings.home)}
+        with _begun(dest, of):
+            made = _made(settings, dest, verify, progress)
         written = {
             "schema_version": SCHEMA_VERSION,
             "kind": KIND,
             "created_at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
             "code_version": code_version(),
-            "home": str(settings.home),
+            **of,
             "counts": made.counts,
             "bytes": made.bytes,
             "outside": made.outside,
@@ -120,11 +120,36 @@ def backup(
 
 @contextmanager
 def _place(settings: ServiceSettings, dest: Path) -> Iterator[None]:
-    """``dest`` as a folder that is there, for this process alone."""
+    """``dest`` as a folder that is there, for this process alone. Where the backup is refused no new one stays."""
     _check_place(settings, dest)
+    new = [folder for folder in (dest, *dest.parents) if not folder.exists()]
     dest.mkdir(parents=True, exist_ok=True)
-    with locked(dest / BACKUP):
+    try:
+        with locked(dest / BACKUP):
+            yield
+    except UsageError:
+        with suppress(OSError):
+            for folder in new:
+                folder.rmdir()
+        raise
+
+
+@contextmanager
+def _begun(dest: Path, of: dict[str, Any]) -> Iterator[None]:
+    """A first backup has its mark before anything else, and, where it is refused, leaves none."""
+    first = not (dest / BACKUP).exists()
+    if first:
+        write_json(dest / UNFINISHED, {**of, "kind": UNFINISHED_KIND})
+    (dest / FILES).mkdir(exist_ok=True)
+    try:
         yield
+    except UsageError:
+        if first:
+            with suppress(OSError):
+                # With files in it, of one that was killed, it is needed.
+                (dest / FILES).rmdir()
+                (dest / UNFINISHED).unlink()
+        raise
 
 
 def _check_place(settings: ServiceSettings, dest: Path) -> None:
@@ -245,7 +270,7 @@ class _Copying:
     def _manifest(self, file: Path) -> dict[Path, str]:
         """Keep a manifest as it was read; the digests of the files it names."""
         try:
-            text = file.read_bytes()
+            text = read_plain(file)
             files = json.loads(text)["files"]
             named = {file.parent / name: str(digest) for name, digest in files.items()}
         except FileNotFoundError as error:

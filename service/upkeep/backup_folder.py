@@ -19,14 +19,16 @@ from typing import IO, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy.exc import OperationalError
 
-from preprocessing.artifact import fingerprint
+from preprocessing.artifact import fingerprint, read_plain
 from preprocessing.errors import ArtifactError, NotNowError, ResourceError, UsageError
 from service.causes import cause_of
+from service.store.identity import read_identity
 
 __all__ = [
     "BACKUP",
     "FILES",
     "KIND",
+    "MOST_BYTES",
     "SCHEMA_VERSION",
     "STORE",
     "UNFINISHED",
@@ -49,6 +51,8 @@ KIND, UNFINISHED_KIND, SCHEMA_VERSION = "backup", "unfinished backup", 1
 STORE = "rgrl.sqlite"
 """What the rows are called among the files, whatever database they come from."""
 CHUNK = 4 * 2**20
+MOST_BYTES = 8 * 2**30
+"""Of ``backup.json``, which has a line for every file of a home."""
 _DIGEST, _SHORT = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{2}")
 # What a killed backup leaves: half a file, half a backup.json, rows that were not yet among the files.
 _HALF = re.compile(r"tmp[a-z0-9_]{8}")
@@ -118,13 +122,17 @@ def flush_folder(folder: Path) -> None:
 
 
 def check_ours(home: Path, dest: Path, replace: bool) -> None:
-    """``dest`` is empty, or holds a backup of ours: of ``home``, unless another is to be replaced."""
+    """``dest`` is empty, or holds a backup of ours: of ``home``, unless another is to be replaced.
+
+    A home is known by its path and its id; a backup that an earlier version made names the path alone.
+    """
     expected = "an empty folder, an earlier backup, or a path that does not exist"
     remedy = "name another folder"
     if (dest / BACKUP).exists():
-        of = read_backup(dest)["home"]
+        written = read_backup(dest)
+        of, identity = written["home"], written.get("identity")
     elif (dest / UNFINISHED).exists():
-        of = _unfinished(dest)
+        of, identity = _unfinished(dest)
     elif any(not path.name.startswith(".") for path in dest.iterdir()):
         raise UsageError(
             "the folder holds something else than a backup", given=str(dest), expected=expected, remedy=remedy
@@ -136,22 +144,25 @@ def check_ours(home: Path, dest: Path, replace: bool) -> None:
         raise UsageError(
             "this is no folder of a backup's", given=str(files), expected="a folder, and no link", remedy=remedy
         )
-    if of != str(home) and not replace:
+    another = identity not in {None, read_identity(home)}
+    if (of != str(home) or another) and not replace:
+        made_anew = ", made anew since, or of another machine" if of == str(home) else ""
         raise UsageError(
             "the folder holds the backup of another home",
-            given=f"{dest}, of {of}",
+            given=f"{dest}, of {of}{made_anew}",
             expected=f"a backup of {home}",
             remedy="name another folder; or, if that home was moved here, or its backup is needed no more, --replace",
         )
 
 
-def _unfinished(dest: Path) -> str:
-    """Of which home a first backup was begun here."""
+def _unfinished(dest: Path) -> tuple[str, str | None]:
+    """Of which home a first backup was begun here: its path and its id."""
     try:
-        begun = json.loads((dest / UNFINISHED).read_text(encoding="utf-8"))
+        begun = json.loads(read_plain(dest / UNFINISHED))
         if begun["kind"] == UNFINISHED_KIND:
-            return str(begun["home"])
-    except (ValueError, LookupError, TypeError, RecursionError):
+            identity = begun.get("identity")
+            return str(begun["home"]), None if identity is None else str(identity)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         pass
     raise ArtifactError(
         "this is no mark of a backup's",
@@ -168,6 +179,7 @@ class _Written(BaseModel):
 
     created_at: str
     home: Annotated[str, Field(pattern="^/")]
+    identity: str | None = None
     counts: dict[str, int]
     bytes: int
     outside: list[str]
@@ -181,7 +193,7 @@ def read_backup(source: Path) -> dict[str, Any]:
     expected = f"a folder that rgrl backup made, with its {BACKUP}"
     remedy = "name another folder"
     try:
-        written = json.loads((source / BACKUP).read_text(encoding="utf-8"))
+        written = json.loads(read_plain(source / BACKUP, MOST_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         raise ArtifactError("there is no backup here", given=str(source), expected=expected, remedy=remedy) from None
     except (OSError, ValueError, RecursionError) as error:

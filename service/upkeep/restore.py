@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, update
 
-from preprocessing.artifact import hash_file, locked, write_json
+from preprocessing.artifact import hash_file, locked, read_plain, write_json
 from preprocessing.errors import ArtifactError, UsageError
 from service.settings import ServiceSettings
 from service.store import RESTORING
 from service.store.backends import read_url, sqlite_folder
 from service.store.database import Database
+from service.store.identity import IDENTITY
+from service.store.identity import KIND as HOME
 from service.store.rows import now
 from service.store.snapshot import as_one_file, copy_rows, count_rows
 from service.store.tables import embeddings, graphs, jobs
 from service.upkeep.backup import Progress
 from service.upkeep.backup_folder import (
+    MOST_BYTES,
     STORE,
+    checked_place,
     copied,
     flush_folder,
     full_path,
@@ -40,13 +45,14 @@ def restore(settings: ServiceSettings, source: Path, *, progress: Progress = lam
     """Make ``settings.home`` of the backup at ``source``; every file is compared with its hash. The answer sums it up.
 
     The rows go into the database of ``settings``, of either kind, and are brought to this version's schema. Jobs that
-    ran begin their present stage anew. A killed restore is gone on with by the same call. ``UsageError`` for a home or
+    ran begin their present stage anew. A killed restore is gone on with by the same call, also where the backup was
+    brought up to date meanwhile. ``UsageError`` for a home or
     a database that holds something, and for a backup of a later version; ``ArtifactError`` for a damaged one.
     """
     source = full_path(source)
     written = read_backup(source)
     home = settings.home
-    with writing_to(home), _claimed(settings, written["content_hash"]) as going_on:
+    with writing_to(home), _claimed(settings, written) as begun:
         rows = home / f".{STORE}.restoring"
         for leftover in home.glob(f"{rows.name}*"):
             leftover.unlink()
@@ -65,7 +71,10 @@ def restore(settings: ServiceSettings, source: Path, *, progress: Progress = lam
         progress(len(places), len(places))
         for folder in {(home / place).parent for place in places}:
             flush_folder(folder)
-        _put_rows(rows, settings, going_on)
+        _remove_others(home, begun.places - set(written["files"]))
+        _put_rows(rows, settings, begun.same)
+        if written.get("identity") is not None:
+            write_json(home / IDENTITY, {"id": written["identity"], "kind": HOME})
         flush_folder(home)
         (home / RESTORING).unlink()
         flush_folder(home)
@@ -80,38 +89,73 @@ def restore(settings: ServiceSettings, source: Path, *, progress: Progress = lam
     }
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """What an earlier restore that was killed had begun: whether of the same backup, and the files it may have put."""
+
+    same: bool
+    places: set[str]
+
+
 @contextmanager
-def _claimed(settings: ServiceSettings, content_hash: str) -> Iterator[bool]:
-    """The home for this process alone, marked as being made of this backup; whether an earlier restore had begun to."""
-    going_on = _marked(settings, content_hash)
+def _claimed(settings: ServiceSettings, written: dict[str, Any]) -> Iterator[_Begun]:
+    """The home for this process alone, marked as being made of this backup."""
+    begun = _begun(settings, written)
     with locked(settings.home / RESTORING):
-        yield going_on
+        mark = {"content_hash": written["content_hash"], "home": written["home"], "identity": written.get("identity")}
+        places = begun.places | set(written["files"])
+        write_json(settings.home / RESTORING, {**mark, "places": sorted(places)})
+        yield _Begun(begun.same, places)
 
 
-def _marked(settings: ServiceSettings, content_hash: str) -> bool:
+def _begun(settings: ServiceSettings, written: dict[str, Any]) -> _Begun:
+    """What is to be gone on with; ``UsageError`` unless that or nothing is there."""
     home = settings.home
     mark = home / RESTORING
-    with suppress(FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError, RecursionError):
-        if json.loads(mark.read_text(encoding="utf-8"))["content_hash"] == content_hash:
-            return True
-    if home.exists() and (not home.is_dir() or any(one.name != OF_THE_DISK for one in home.iterdir())):
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, ArtifactError):
+        found = json.loads(read_plain(mark, MOST_BYTES))
+        places = {str(checked_place(place)) for place in found.get("places", [])}
+        if found["content_hash"] == written["content_hash"]:
+            return _Begun(True, places)
+        if (found["home"], found["identity"]) == (written["home"], written.get("identity")):
+            _check_empty(settings.database)
+            return _Begun(False, places)
+    if home.exists() and (not home.is_dir() or not all(map(_no_matter, home.iterdir()))):
+        half = mark.exists()
         raise UsageError(
-            "the home holds something already" + (", of another backup" if mark.exists() else ""),
+            "the home holds something already" + (", half of a restore of another backup" if half else ""),
             given=str(home),
             expected="an empty folder, or a path that does not exist",
-            remedy="name another home, or move this one away",
+            remedy="name another home, or "
+            + ("restore that backup, or delete this home: no server ever ran on it" if half else "move this one away"),
         )
+    _check_empty(settings.database)
     database = read_url(settings.database)
-    if sqlite_folder(database) is None:
-        _check_empty(settings.database)
-    elif Path(str(database.database)).exists():
+    if sqlite_folder(database) is not None and Path(str(database.database)).exists():
         raise UsageError("there is a job store already", given=str(database.database), expected="no such file")
     home.mkdir(parents=True, exist_ok=True)
-    write_json(mark, {"content_hash": content_hash})
-    return False
+    return _Begun(False, set())
+
+
+def _remove_others(home: Path, places: set[str]) -> None:
+    """Remove what an earlier restore put of the backup as it was then."""
+    for file in (home / place for place in places):
+        file.unlink(missing_ok=True)
+        _half(file).unlink(missing_ok=True)
+        with suppress(OSError):
+            for folder in file.relative_to(home).parents[:-1]:
+                (home / folder).rmdir()
+
+
+def _no_matter(path: Path) -> bool:
+    """Whether it is what a disk has of itself, or what a restore leaves that was killed before it left its mark."""
+    return path.name == OF_THE_DISK or path.name.startswith(f".{RESTORING}.")
 
 
 def _check_empty(url: str) -> None:
+    """``UsageError`` where a server of PostgreSQL holds rows."""
+    if sqlite_folder(read_url(url)) is not None:
+        return
     store = Database(url)
     try:
         with store.reading() as connection:
@@ -134,16 +178,20 @@ def _put(source: Path, digest: str, target: Path) -> None:
     if target.is_file() and hash_file(target) == digest:
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    half = target.with_name(f".{target.name}.restoring.half")
-    try:
-        with object_path(source, digest).open("rb") as kept, half.open("wb") as made:
-            found = copied(kept, made)
-    except FileNotFoundError as error:
-        raise _damaged(source, digest, "is missing") from error
+    kept = object_path(source, digest)
+    if not kept.is_file():
+        raise _damaged(source, digest, "is missing")
+    half = _half(target)
+    with kept.open("rb") as of_backup, half.open("wb") as made:
+        found = copied(of_backup, made)
     if found != digest:
         half.unlink()
         raise _damaged(source, digest, "is damaged")
     half.replace(target)
+
+
+def _half(target: Path) -> Path:
+    return target.with_name(f".{target.name}.restoring.half")
 
 
 def _damaged(source: Path, digest: str, how: str) -> ArtifactError:

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,7 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
 fi
 exec "$@" -c listen_addresses='*' -c unix_socket_directories=/var/run/postgresql
 """
+PR_SET_PDEATHSIG = 1
 USERS = {10001: "rgrl", 999: "postgres", 65534: "nobody", 472: "grafana"}
 HEALTHY_WITHIN_S = 60.0
 _SIZES = {"mb": 2**20, "gb": 2**30}
@@ -62,6 +63,21 @@ def why_not() -> str | None:
         if shutil.which(program) is None:
             return f"{program} is not installed (Debian: apt-get install {package})"
     return "PostgreSQL is not installed (Debian: apt-get install postgresql)" if binaries() is None else None
+
+
+def die_with(parent: int) -> Callable[[], None]:
+    """For a process about to become another program: it is killed when ``parent`` ends, however that ends.
+
+    That outlasts nsenter and unshare, whose ``--kill-child`` has a container's process 1 killed, and so all others.
+    """
+    libc = ctypes.CDLL(None)
+
+    def before() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return before
 
 
 @dataclass
@@ -84,7 +100,10 @@ class Box:
         self._addresses = {name: f"127.0.0.{number}" for number, name in enumerate(self.services, 2)}
         self._running: dict[str, _Running] = {}
         self._network = subprocess.Popen(
-            ["unshare", "--net", sys.executable, "-c", NETWORK], stdout=subprocess.PIPE, start_new_session=True
+            ["unshare", "--net", sys.executable, "-c", NETWORK],
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=die_with(os.getpid()),
         )
         assert self._network.stdout is not None
         assert self._network.stdout.readline() == b"up\n"
@@ -119,6 +138,7 @@ class Box:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=die_with(os.getpid()),
             )
         self._running[name] = _Running(process, self._first(process, name))
 

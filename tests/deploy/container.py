@@ -76,6 +76,8 @@ def _become(spec: dict[str, Any]) -> list[str]:
     uid, gid = spec["user"]
     groups = [f"--groups={','.join(map(str, spec['groups']))}"] if spec["groups"] else ["--clear-groups"]
     limits = ["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+    # The system forgets with the user that process 1 is to end when unshare does; another is init's child.
+    limits += [] if spec["init"] else ["--pdeathsig=KILL"]
     return ["setpriv", f"--reuid={uid}", f"--regid={gid}", *groups, *limits, "--", *spec["argv"]]
 
 

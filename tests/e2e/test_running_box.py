@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from typing import Any, TypeVar
 
 import httpx2
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.csv
 import pytest
@@ -50,7 +53,7 @@ T = TypeVar("T")
 def box() -> Iterator[Box]:
     reason = why_not()
     if reason is not None:
-        pytest.skip(reason)
+        pytest.skip(f"no box is started, and nothing of it tested: {reason}")
     folder = Path(tempfile.mkdtemp(prefix="rgrl-box-", dir="/tmp"))
     box = Box(folder, [API, "prometheus"])
     try:
@@ -60,6 +63,41 @@ def box() -> Iterator[Box]:
         yield box
     finally:
         box.close()
+        shutil.rmtree(folder)
+
+
+KILLED = """
+import json, sys
+from pathlib import Path
+from box import Box
+box = Box(Path(sys.argv[1]), ["prometheus"])
+box.start("prometheus")
+box.wait_healthy("prometheus")
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_containers_of_a_killed_test_die_with_it(tmp_path: Path) -> None:
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(f"no container is started: {reason}")
+    folder = Path(tempfile.mkdtemp(prefix="rgrl-box-", dir="/tmp"))
+    try:
+        test = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        with test:
+            assert test.stdout is not None
+            assert test.stdout.readline() == b"up\n"
+            begun = psutil.Process(test.pid).children(recursive=True)
+            assert 65534 in {process.uids().real for process in begun}, "one is the container's user"
+            test.kill()
+        assert psutil.wait_procs(begun, timeout=30)[1] == []
+    finally:
         shutil.rmtree(folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from preprocessing.bundle import Bundle
 from preprocessing.errors import InputError
 from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
@@ -313,6 +315,29 @@ def test_a_column_of_another_meaning_is_not_taken_for_a_missing_end(tmp_path: Pa
     error = fault(tmp_path, {"edges": edges})
     assert error.problem == f"there is no column '{missing}' for the {missing}"
     assert error.given == f"columns '{columns[0]}', '{columns[1]}'"
+
+
+@pytest.mark.parametrize(
+    "columns", [["id", "x"], ["x", "id", "y"], ["node_id", "label", "x"], ["citing", "cited", "id"], ["id"]]
+)
+@pytest.mark.parametrize("relations", [False, True])
+def test_a_node_table_is_not_taken_for_edges(tmp_path: Path, columns: list[str], relations: bool) -> None:
+    table = parquet(tmp_path / "n.parquet", {name: [1, 2] for name in columns})
+    error = fault(tmp_path, {"relations": {"likes": table}} if relations else {"edges": table})
+    assert error.problem.startswith("this looks like a node table, not like an edge table")
+    assert error.given == "columns " + ", ".join(f"'{name}'" for name in columns)
+
+
+def test_an_edge_table_with_ids_of_its_own_is_one_where_an_end_is_known(tmp_path: Path) -> None:
+    for named in ({"src": [0], "dst": [1]}, {"citing": [0], "cited": [1]}):
+        edges = parquet(tmp_path / "e.parquet", {"id": [7], **named})
+        given = {} if "src" in named else {"source": "citing", "target": "cited"}
+        ingest(
+            {"out": str(tmp_path / "out"), "settings": {"source": {"kind": "tables", "edges": edges, **given}}},
+            Emitter("ingest"),
+        )
+        assert Bundle(tmp_path / "out").ids.external([0, 1]) == ["0", "1"]
+        shutil.rmtree(tmp_path / "out")
 
 
 def test_source_and_target_are_two_columns(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 
+import preprocessing
+import trainer
 from preprocessing.stage import Emitter
 
 PROGRAM = textwrap.dedent(
@@ -149,7 +152,15 @@ def test_another_runtime_error_is_no_lack_of_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "passes"),
-    [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EROFS, False), (errno.ENOTDIR, False), (errno.EFBIG, False)],
+    [
+        (errno.ENOSPC, True),
+        (errno.EDQUOT, True),
+        (errno.EROFS, False),
+        (errno.ENOTDIR, False),
+        (errno.EFBIG, False),
+        (errno.ELOOP, False),
+        (errno.ENAMETOOLONG, False),
+    ],
 )
 def test_what_the_disk_refuses_is_one_clear_error(tmp_path: Path, number: int, passes: bool) -> None:
     code, events, stderr = finish(tmp_path, "disk", {"errno": number})
@@ -157,21 +168,43 @@ def test_what_the_disk_refuses_is_one_clear_error(tmp_path: Path, number: int, p
     error = events[-1]["error"]
     assert (error["code"], error["retryable"]) == ("resources_unavailable", passes)
     assert "out/indices.npy" in stderr
-    assert "remedy" in stderr
+    assert "remedy: make room or name another path, then run the same command again: it continues" in stderr
     assert "Traceback" not in stderr
 
 
+def test_a_job_is_told_of_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RGRL_JOB", "job_1")
+    _, events, _ = finish(tmp_path, "disk", {"errno": errno.ENOSPC})
+    assert events[-1]["error"]["remedy"] == "make room, then submit the job again"
+
+
+def test_stages_speak_of_a_command_by_one_module_alone() -> None:
+    """It alone knows whether there was a command."""
+    packages = [Path(package.__file__ or "").parent for package in (preprocessing, trainer)]
+    files = [file for package in packages for file in package.rglob("*.py")]
+    spoken = [file.name for file in files if re.search("(same command|run it) again", file.read_text(encoding="utf-8"))]
+    assert spoken == ["again.py"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_interruption_is_exit_130_and_says_that_it_continues(
-    tmp_path: Path, spawn: Callable[..., subprocess.Popen[Any]], number: signal.Signals
+@pytest.mark.parametrize(
+    ("job", "remedy"), [({}, "run the same command again: it continues"), ({"RGRL_JOB": "job_1"}, None)]
+)
+def test_interruption_is_exit_130_and_says_that_a_command_continues(
+    tmp_path: Path,
+    spawn: Callable[..., subprocess.Popen[Any]],
+    number: signal.Signals,
+    job: dict[str, str],
+    remedy: str | None,
 ) -> None:
     command, environment = how_to_start(tmp_path, "hang")
-    process, events = spawn(command, env=environment), tmp_path / "events.jsonl"
+    process, events = spawn(command, env=environment | job), tmp_path / "events.jsonl"
     while not events.exists() or not events.read_text():
         assert process.poll() is None
     process.send_signal(number)
     assert process.wait(timeout=60) == 130
-    assert json.loads(events.read_text().splitlines()[-1])["error"]["code"] == "interrupted"
+    error = json.loads(events.read_text().splitlines()[-1])["error"]
+    assert (error["code"], error["remedy"]) == ("interrupted", remedy)
 
 
 def test_unknown_stage_is_exit_2(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,9 @@ from preprocessing.errors import ArtifactError, ResourceError, UsageError
 from service.api.app import create_app
 from service.settings import ServiceSettings
 from service.store import RESTORING, Store
+from service.store.identity import give_identity, read_identity
 from service.upkeep import backup as backups
+from service.upkeep import restore as restoring
 from service.upkeep.backup import backup
 from service.upkeep.backup_folder import BACKUP, object_path
 from service.upkeep.restore import restore
@@ -337,6 +340,104 @@ def test_a_mark_that_is_not_of_this_backup_is_no_restore_to_go_on_with(
         restore(in_another(tmp_path), tmp_path / "backup")
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+@pytest.mark.parametrize("killed_at", ["_put", "_put_rows", "write_json"])
+def test_a_killed_restore_goes_on_with_the_backup_as_it_is_by_now(
+    tmp_path: Path,
+    home: ServiceSettings,
+    filled: Filled,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    killed_at: str,
+    database: str,
+) -> None:
+    url = request.getfixturevalue("postgres").new_database() if database == "postgres" else None
+    store = Store(home)
+    gone = add_made_set(store, home, filled.graph, add_job(store, home, filled.graph, "succeeded"))
+    backup(home, tmp_path / "backup")
+    settings, calls = in_another(tmp_path, database_url=url), 0
+    last = {"_put": 30, "_put_rows": 1, "write_json": 2}[killed_at]
+    before = getattr(restoring, killed_at)
+
+    def killed(*given: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == last:
+            raise KeyboardInterrupt
+        before(*given)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(restoring, killed_at, killed)
+        restore(settings, tmp_path / "backup")
+    assert (settings.embeddings / gone).exists()
+    store.delete_embedding(gone)
+    store.close()
+    backup(home, tmp_path / "backup")
+    if (database, killed_at) == ("postgres", "write_json"):
+        with pytest.raises(UsageError, match="holds rows already"):
+            restore(settings, tmp_path / "backup")
+        settings = in_another(tmp_path, database_url=request.getfixturevalue("postgres").new_database())
+    restore(settings, tmp_path / "backup")
+    check_restored(settings, filled)
+    assert [path.name for path in settings.embeddings.iterdir()] == [filled.embedding]
+    assert not (settings.home / RESTORING).exists()
+
+
+def test_half_of_a_restore_of_another_home_is_told_with_what_to_do(
+    tmp_path: Path, home: ServiceSettings, filled: Filled
+) -> None:
+    other = settings_in(tmp_path, home=tmp_path / "other")
+    fill(other)
+    for one, name in ((home, "backup"), (other, "backup-of-other")):
+        backup(one, tmp_path / name)
+    restore(in_another(tmp_path), tmp_path / "backup")
+    written = json.loads((tmp_path / "backup" / BACKUP).read_text())
+    mark = {name: written[name] for name in ("content_hash", "home", "identity")}
+    (tmp_path / "restored" / RESTORING).write_text(json.dumps(mark))
+    before = seen(tmp_path / "restored")
+    with pytest.raises(UsageError, match=r"of another backup\n(.*\n)*.*restore that backup, or delete this home"):
+        restore(in_another(tmp_path), tmp_path / "backup-of-other")
+    assert seen(tmp_path / "restored") == before
+
+
+def test_a_restore_killed_before_its_mark_is_gone_on_with(
+    tmp_path: Path, home: ServiceSettings, filled: Filled
+) -> None:
+    backup(home, tmp_path / "backup")
+    (tmp_path / "restored").mkdir()
+    for left in (f".{RESTORING}.lock", f".{RESTORING}.abcdefgh"):
+        (tmp_path / "restored" / left).touch()
+    restore(in_another(tmp_path), tmp_path / "backup")
+    check_restored(in_another(tmp_path), filled)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", [BACKUP, "unfinished.json", "object", RESTORING, "home.json"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, name: str
+) -> None:
+    dest, settings = tmp_path / "backup", in_another(tmp_path)
+    backup(home, dest)
+    written = json.loads((dest / BACKUP).read_text())
+    settings.home.mkdir()
+    places = {
+        "object": object_path(dest, written["files"]["rgrl.sqlite"]),
+        RESTORING: settings.home / RESTORING,
+        "home.json": home.home / name,
+    }
+    pipe = places.get(name, dest / name)
+    if name == "unfinished.json":
+        (dest / BACKUP).unlink()
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    if name in {BACKUP, "unfinished.json", "home.json"}:
+        with pytest.raises((ArtifactError, UsageError), match=r"ordinary file|no mark|another home"):
+            backup(home, dest)
+    if name != "home.json":
+        with pytest.raises((ArtifactError, UsageError), match=r"ordinary file|no backup|is missing|of another backup"):
+            restore(settings, dest)
+
+
 @pytest.mark.parametrize("place", ["file/below", "/proc/below", "~nobody_of_that_name/b", "loop", "n" * 300])
 def test_a_place_that_cannot_be_is_one_clear_error(
     tmp_path: Path, home: ServiceSettings, filled: Filled, rgrl: Run, place: str
@@ -520,6 +621,88 @@ def test_a_first_backup_that_failed_is_gone_on_with(
     made = backup(home, tmp_path / "backup")
     assert made["copied_bytes"] < made["bytes"]
     assert sorted(path.name for path in (tmp_path / "backup").iterdir()) == [BACKUP, "files"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_home_made_anew_under_the_path_of_another_is_another(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, rgrl: Run, whole: bool
+) -> None:
+    dest = tmp_path / "backup"
+    backup(home, dest)
+    written = json.loads((dest / BACKUP).read_text())
+    if not whole:
+        (dest / BACKUP).unlink()
+        mark = {"kind": "unfinished backup", "home": written["home"], "identity": written["identity"]}
+        (dest / "unfinished.json").write_text(json.dumps(mark))
+    home.home.rename(tmp_path / "elsewhere")
+    fill(home)
+    before = seen(dest)
+    code, _, err = rgrl("backup", dest, "--home", home.home)
+    assert (code, seen(dest)) == (2, before)
+    for part in ("the backup of another home", f"of {home.home}, made anew since, or of another machine", "--replace"):
+        assert part in err
+    code, _, err = rgrl("backup", dest, "--home", home.home, "--replace")
+    assert (code, rgrl("backup", dest, "--home", home.home)[0]) == (0, 0), err
+    assert json.loads((dest / BACKUP).read_text())["identity"] not in {None, written["identity"]}
+
+
+def test_a_restored_home_is_the_one_that_was_backed_up(tmp_path: Path, home: ServiceSettings, filled: Filled) -> None:
+    backup(home, tmp_path / "backup")
+    identity = read_identity(home.home)
+    assert identity is not None
+    shutil.rmtree(home.home)
+    restore(home, tmp_path / "backup")
+    Store(home).close()
+    assert read_identity(home.home) == identity
+    backup(home, tmp_path / "backup")
+
+
+def test_homes_and_backups_of_earlier_versions_are_known_by_their_path(
+    tmp_path: Path, home: ServiceSettings, filled: Filled
+) -> None:
+    (home.home / "home.json").unlink()
+    assert backup(home, tmp_path / "backup")["copied_bytes"] > 0
+    written = json.loads((tmp_path / "backup" / BACKUP).read_text())
+    assert written.pop("identity") is None
+    (tmp_path / "backup" / BACKUP).write_text(json.dumps(written))
+    Store(home).close()
+    backup(home, tmp_path / "backup")
+    assert json.loads((tmp_path / "backup" / BACKUP).read_text())["identity"] == read_identity(home.home)
+    (home.home / "home.json").unlink()
+    with pytest.raises(UsageError, match="of another home"):
+        backup(home, tmp_path / "backup")
+
+
+def test_processes_that_open_a_new_home_at_once_agree_on_its_id(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(20):
+            place = tmp_path / str(number)
+            place.mkdir()
+            list(threads.map(give_identity, [place] * 8))
+            assert [path.name for path in place.iterdir()] == ["home.json"]
+            assert str(read_identity(place)).startswith("home_")
+    assert len({read_identity(place) for place in tmp_path.iterdir()}) == 20
+
+
+@pytest.mark.parametrize("there", ["nothing", "a folder", "a killed first backup"])
+def test_a_refused_first_backup_leaves_the_place_as_it_was(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, there: str
+) -> None:
+    moved = settings_in(tmp_path, home=tmp_path / "moved")
+    home.home.rename(moved.home)
+    place = tmp_path / "backups"
+    if there != "nothing":
+        (place / "first").mkdir(parents=True)
+    if there == "a killed first backup":
+        (place / "first" / "unfinished.json").write_text(
+            json.dumps({"kind": "unfinished backup", "home": str(moved.home)})
+        )
+        (place / "first" / "files" / "ab").mkdir(parents=True)
+        (place / "first" / "files" / "ab" / SHA).write_text("x")
+    before = sorted(place.rglob("*"))
+    with pytest.raises(UsageError, match="lies in another home"):
+        backup(moved, place / "first")
+    assert (place.exists(), sorted(place.rglob("*"))) == (there != "nothing", before)
 
 
 @pytest.mark.parametrize("whole", [True, False])

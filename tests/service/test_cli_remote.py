@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from embedding_fixtures import add_set, write_bundle, write_set
+from rich.console import Console
 from service_harness import Server, job_of, settings_in, submit, wait_end, wait_for
 
+from service.cli.demo import _remove as remove_last
 from service.client import Client
 from service.search.filter_schemas import Condition, Filter, Match
 from service.store import Store
@@ -73,6 +75,50 @@ def test_jobs_from_submit_to_cancel(server: Server, remote: Callable[..., tuple[
     assert (code, told["status"], told["error"]["message"]) == (3, "failed", "no good")
 
 
+def test_graphs_of_one_name_are_told_apart(
+    server: Server, remote: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = server.settings.data_roots[0]
+    folders = [root / "one" / "twin", root / "two" / "twin", root / "other"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "edges.csv").write_text("source,target\n0,1\n")
+    label = ("--label", 'fake=[["one", {}]]')
+    one, two, other = (remote("jobs", "submit", "pipeline", "--graph", folder, *label, "--json") for folder in folders)
+    assert (one[0], two[0], other[0]) == (0, 0, 0)
+    first, second = (json.loads(out)["graph"] for _, out, _ in (one, two))
+    assert (one[2], other[2]) == ("", "")
+    assert f"note: {second} is named 'twin' like {first}; their ids tell them apart" in two[2]
+    # The name of a folder is its own also where it is spelled by dots.
+    monkeypatch.chdir(folders[0])
+    code, out, err = remote("graphs", "register", ".")
+    assert (code, "twin" in out, f"like {second}, {first}; " in err) == (0, True, True), err
+    code, _, err = remote("graphs", "register", "../twin", "--name", "no twin")
+    assert (code, err) == (0, "")
+    code, _, err = remote("jobs", "submit", "pipeline", "--graph", "../twin", *label, "--dry-run")
+    assert (code, err) == (0, ""), "a dry run leaves no graph"
+
+
+def test_a_demo_run_again_deletes_what_it_made_alone_and_says_so(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(server.settings)
+    try:
+        made = [write_set(tmp_path / name, np.eye(3, 4, dtype=np.float32)) for name in ("last", "kept", "other")]
+        last, kept, other = (add_set(store, path) for path in made)
+        store.put_alias("mine", kept)
+    finally:
+        store.close()
+    with Client(str(server.client.base_url)) as client:
+        for ref in (last, kept):
+            remove_last(client, client.embedding(ref), Console(stderr=True))
+        left = {one.id for one in client.embeddings()}
+    assert {last, kept, other} & left == {kept, other}
+    said = capsys.readouterr().err
+    assert f"{last} is deleted" in said
+    assert said.rstrip().endswith("is used by more, and stays.")
+
+
 def test_server_errors_have_exit_codes(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:
     assert remote("jobs", "show", "job_none")[0] == 3
     code, _, err = remote("jobs", "submit", "train", "--graph", "graph_x", "--set", "train.optimizer.lr=-1")
@@ -128,6 +174,42 @@ def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embed
         assert (code, "not a JSON object" in err) == (2, True), err
     code, out, _ = remote("neighbors", embedding, 3, "-k", 2)
     assert (code, answers[0]["results"][0]["id"] in out, "exact_no_index" in out) == (0, True, True)
+
+
+@pytest.mark.parametrize("command", ["lookup", "neighbors"])
+@pytest.mark.parametrize(
+    ("ids", "asked", "unknown", "kind"),
+    [
+        ([10, 20, 30, 40], [30, "nobody", 20, 31], "nobody, 31", "integers, as 10, 20, 30"),
+        (["a", "b c"], ["a", 7], "7", 'strings, as "a", "b c"'),
+        (["a", "b" * 41], ["c"], "c", f'strings, as "a", "{"b" * 40}…"'),
+        ([1], [1, *range(2, 14)], "2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more", "integers, as 1"),
+    ],
+)
+def test_unknown_ids_are_named_with_what_ids_there_are(
+    server: Server,
+    remote: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    command: str,
+    ids: list[Any],
+    asked: list[Any],
+    unknown: str,
+    kind: str,
+) -> None:
+    store = Store(server.settings)
+    try:
+        made = write_set(tmp_path / "set", np.eye(len(ids), 4, dtype=np.float32) + 1, ids)
+        ref = add_set(store, made)
+    finally:
+        store.close()
+    code, out, err = remote(command, ref, *asked)
+    assert (code, out.count("not found")) == (3, 0 if command == "neighbors" else sum(one not in ids for one in asked))
+    told = dict(re.findall("^  (given|remedy): (.*)$", err, re.MULTILINE))
+    assert told["given"] == unknown
+    assert told["remedy"] == ("correct these ids, or leave them out" if len(asked) > 1 else "correct the id")
+    assert f"which are {kind}\n" in err
+    code, out, _ = remote(command, ref, *asked, "--json")
+    assert (code, "embedding" in json.loads(out)) == (3, command == "lookup")
 
 
 def test_the_help_of_filters_shows_filters_of_every_kind(rgrl: Callable[..., tuple[int, str, str]]) -> None:

@@ -237,6 +237,28 @@ def test_a_folder_of_data_that_is_not_there_is_refused(tmp_path: Path, made_up: 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "source", [{"kind": "npz", "path": "/other/cora.npz"}, {"kind": "pyg", "name": "Planetoid:Cora", "root": "/x"}]
+)
+def test_a_folder_with_graphs_of_other_data_is_refused(tmp_path: Path, made_up: Stages, source: dict[str, str]) -> None:
+    request = request_for("nodes", tmp_path / "out", datasets=["cora"])
+    made, file = request.out / "graphs" / "cora" / "manifest.json", request.data / "cora.npz"
+    for folder in (made.parent, request.data):
+        folder.mkdir(parents=True)
+    file.touch()
+    made.write_text(json.dumps({"settings": {"source": source}}))
+    with pytest.raises(UsageError, match="made of other data") as refused:
+        reproduce(request, lambda _: None)
+    assert (source.get("path") or source["name"]) in str(refused.value.expected)
+    assert made_up.names == []
+    # The same file by another spelling, or none at all, is no other data.
+    made.write_text(json.dumps({"settings": {"source": {"kind": "npz", "path": f"{request.data}/../data/cora.npz"}}}))
+    reproduce(request, lambda _: None)
+    made.write_text(json.dumps({"settings": {"source": source}}))
+    file.unlink()
+    reproduce(request, lambda _: None)
+
+
 def test_epochs_may_be_a_setting() -> None:
     (run,) = plan(request_for("nodes", datasets=["cora"], overrides={"run": {"epochs": 40}}))
     assert (run.settings["run"]["epochs"], run.settings["run"]["snapshot_every"]) == (40, 2)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import errno
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from labelled_bundles import make_labelled_bundle, write_embeddings
 
-from preprocessing.errors import UsageError
+from preprocessing.errors import Interrupted, UsageError
 from preprocessing.stage import Emitter
 from trainer import embedding_set
 from trainer.embedding_set import EmbeddingSet
@@ -54,6 +57,25 @@ def test_refusals_leave_everything_as_it_was(tmp_path: Path, embeddings: Embeddi
         export({"embeddings": str(embeddings.path), "out": str(tmp_path / "all.xlsx")}, Emitter("export"))
     assert taken.read_text() == "mine"
     assert not (tmp_path / "all.xlsx").exists()
+
+
+@pytest.mark.parametrize("name", ["all.parquet", "all.csv", "parts"])
+@pytest.mark.parametrize("fault", [OSError(errno.ENOSPC, "No space left on device"), Interrupted("asked to end")])
+def test_an_export_that_fails_half_way_leaves_nothing(
+    tmp_path: Path, embeddings: EmbeddingSet, monkeypatch: pytest.MonkeyPatch, name: str, fault: BaseException
+) -> None:
+    tables = EmbeddingSet.tables
+
+    def breaking(self: EmbeddingSet) -> Iterator[pa.Table]:
+        yield next(tables(self))
+        assert list(out.parent.iterdir()), "something is written by now"
+        raise fault
+
+    monkeypatch.setattr(EmbeddingSet, "tables", breaking)
+    out = tmp_path / "exports" / name
+    with pytest.raises(type(fault)):
+        export({"embeddings": str(embeddings.path), "out": str(out)}, Emitter("export"))
+    assert list(out.parent.iterdir()) == []
 
 
 def test_an_export_that_was_killed_is_made_anew(tmp_path: Path, embeddings: EmbeddingSet) -> None:

@@ -16,7 +16,7 @@ from training_bundles import Recorder, make_bundle, settings_document
 
 from preprocessing import stage
 from preprocessing.bundle import Bundle
-from preprocessing.errors import ArtifactError, InputError, Interrupted, UsageError
+from preprocessing.errors import ArtifactError, InputError, Interrupted, ResourceError, UsageError
 from trainer import checkpoint, loop
 from trainer.embedding_set import EmbeddingSet
 from trainer.train import train
@@ -42,6 +42,20 @@ def run(spec: dict[str, Any], recorder: Recorder | None = None) -> dict[str, Any
 
 def vectors(spec: dict[str, Any]) -> np.ndarray:
     return np.load(Path(spec["out"]) / "vectors.npy")
+
+
+@pytest.mark.parametrize("place", ["/proc/below", "file", "file/below", "loop/below", "n" * 300])
+@pytest.mark.parametrize("which", ["work", "out"])
+def test_a_place_that_cannot_be_made_is_one_clear_error(bundle: Bundle, tmp_path: Path, place: str, which: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    spec = spec_for(bundle, tmp_path) | {which: str(tmp_path / place)}
+    if (which, place) == ("out", "file"):
+        return  # Something is there: told otherwise.
+    with pytest.raises(ResourceError) as refused, stage.disk_errors(spec["out"]):
+        run(spec)
+    assert place.split("/")[0] in str(refused.value.where)
+    assert refused.value.remedy is not None
 
 
 def test_the_stage_writes_an_embedding_set_and_answers_again_with_it(bundle: Bundle, tmp_path: Path) -> None:

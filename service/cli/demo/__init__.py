@@ -1,7 +1,8 @@
 """``rgrl demo``: tables to served embeddings through a real server, over HTTP like any client.
 
 Everything lies in ``demo/`` of the working directory. A second run starts the server on the same home, retrains, and
-switches the alias; what the run before left is removed then, and what it left unfinished is cancelled first.
+switches the alias; the embeddings that it named before are deleted then, with their graph, and what the run before
+left unfinished is cancelled first.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from service.cli.demo.report import figures, print_report
 from service.cli.graph_sources import graph_request
 from service.cli.output import log_before, print_json
 from service.client import Client, Embedding, Job
+from service.client.transport import ConflictError
 
 __all__ = ["run"]
 
@@ -148,7 +150,7 @@ def _cancel_unfinished(client: Client) -> None:
 def _pipeline(client: Client, request: dict[str, Any], name: str, console: Console, *, digits: bool) -> Embedding:
     """Register the graph, run a pipeline on it, and return the embedding set that the alias now names."""
     _cancel_unfinished(client)
-    old_sets, old_graphs = list(client.embeddings()), list(client.graphs())
+    before = next((one for one in client.embeddings() if ALIAS in one.aliases), None)
     graph = client.register_graph(**request, name=name)
     settings = DIGITS
     if not digits:
@@ -156,11 +158,25 @@ def _pipeline(client: Client, request: dict[str, Any], name: str, console: Conso
         counts = client.graph(graph.id).counts or {}
         settings = _settings_for(name, counts["nodes"])
     _finish(client, client.submit("pipeline", graph=graph.id, name=f"demo on {name}", alias=ALIAS, **settings), console)
-    for old_set in old_sets:
-        client.delete_embedding(old_set.id)
-    for old_graph in old_graphs:
-        client.delete_graph(old_graph.id)
+    if before is not None:
+        _remove(client, before, console)
     return client.embedding(ALIAS)
+
+
+def _remove(client: Client, before: Embedding, console: Console) -> None:
+    """Delete what an earlier demo made, as far as nothing else uses it, and say so."""
+    name = before.graph_name or before.graph
+    try:
+        client.delete_embedding(before.id)
+        client.delete_graph(before.graph)
+    except ConflictError:
+        console.print(f"What the demo before made of {name} is used by more, and stays.", soft_wrap=True)
+        return
+    console.print(
+        f"These embeddings took the place of those that the demo before made of {name}: {before.id} is deleted. "
+        "To keep several, run the demo in another folder, or give them aliases of their own.",
+        soft_wrap=True,
+    )
 
 
 def _finish(client: Client, job: Job, console: Console) -> None:

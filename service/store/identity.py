@@ -1,0 +1,35 @@
+"""Which home a home is. Its path does not say: another machine has it too, and a home may be deleted and made anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from preprocessing.artifact import read_plain, write_json
+from service.identifiers import new_id
+
+__all__ = ["IDENTITY", "KIND", "give_identity", "read_identity"]
+
+IDENTITY, KIND = "home.json", "home"
+
+
+def give_identity(home: Path) -> None:
+    """Give ``home`` an id of its own, unless it has one, or the disk takes none: its path alone tells it then."""
+    if (home / IDENTITY).exists():
+        return
+    with suppress(OSError), tempfile.TemporaryDirectory(prefix=f".{IDENTITY}.", dir=home) as folder:
+        write_json(Path(folder, IDENTITY), {"id": new_id("home"), "kind": KIND})
+        # Of several processes that open a new home the first names it.
+        os.link(Path(folder, IDENTITY), home / IDENTITY)
+
+
+def read_identity(home: Path) -> str | None:
+    """The id of ``home``; None where it has none, as the homes of earlier versions."""
+    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+        found = json.loads(read_plain(home / IDENTITY))
+        if found["kind"] == KIND and isinstance(found["id"], str):
+            return str(found["id"])
+    return None
