@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 __all__ = [
     "ArtifactError",
     "CollapsedError",
+    "DivergedError",
     "InputError",
     "Interrupted",
     "NotNowError",
@@ -118,6 +119,12 @@ class CollapsedError(RgrlError):
     """Training ended in embeddings without information."""
 
     code = "collapsed"
+
+
+class DivergedError(RgrlError):
+    """Training came to numbers that are none: infinite, or not a number."""
+
+    code = "diverged"
 
 
 class Interrupted(RgrlError):  # noqa: N818 (what happened was no error)
