@@ -14,6 +14,7 @@ from preprocessing.again import goes_on
 __all__ = [
     "ArtifactError",
     "CollapsedError",
+    "DivergedError",
     "InputError",
     "Interrupted",
     "NotNowError",
@@ -120,6 +121,12 @@ class CollapsedError(RgrlError):
     """Training ended in embeddings without information."""
 
     code = "collapsed"
+
+
+class DivergedError(RgrlError):
+    """Training came to numbers that are none: infinite, or not a number."""
+
+    code = "diverged"
 
 
 class Interrupted(RgrlError):  # noqa: N818 (what happened was no error)

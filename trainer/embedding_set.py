@@ -27,9 +27,10 @@ import pyarrow.parquet as pq
 
 from preprocessing.artifact import build, read_manifest
 from preprocessing.bundle import Bundle
-from preprocessing.errors import ArtifactError, RgrlError
+from preprocessing.errors import ArtifactError, DivergedError
 from preprocessing.ids import IdMap
 from preprocessing.stage import Emitter
+from trainer.health import judged
 from trainer.layer_arrays import LayerFiles
 from trainer.model import Model
 from trainer.relations import embed_bundle
@@ -112,12 +113,16 @@ def write(
 ) -> dict[str, Any]:
     """Infer every node's vector and publish the embedding set at ``out``; the answer is its manifest.
 
-    ``told`` is the manifest's part about the model; ``identity`` is the fingerprint of all that decides the vectors: a
+    ``told`` is the manifest's part about the model, whose training's ``health`` is what the vectors show where these
+    carry no information; ``identity`` is the fingerprint of all that decides the vectors: a
     killed process's rows are gone on from. ``snapshots`` is the folder that the set's own is to be a copy of.
-    ``RgrlError`` when a vector is not finite; nothing is published then.
+    ``DivergedError`` when a vector is not finite; nothing is published then.
     """
     with build(out, EMBEDDING_SET, identity) as work:
         vectors = _infer(work.path, bundle, model, device, emitter)
+        if (state := judged(vectors)) is not None:
+            emitter.health(state.state, state.reason)
+            told = {**told, "training": told["training"] | {"health": state.as_dict()}}
         bundle.ids.save(work.path)
         for number, table in enumerate(_tables(bundle.ids, vectors)):
             pq.write_table(table, work.path / f"part-{number:05d}.parquet")
@@ -157,11 +162,11 @@ def _infer(directory: Path, bundle: Bundle, model: Model, device: str, emitter: 
     for first in range(0, len(vectors), PART_ROWS):
         broken = np.flatnonzero(~np.isfinite(vectors[first : first + PART_ROWS]).all(axis=1))
         if len(broken):
-            raise RgrlError(
+            raise DivergedError(
                 "an embedding is not finite",
                 given=f"the vector of node {bundle.ids.external(broken[:1] + first)[0]}",
                 expected="finite numbers",
-                remedy="train again with a smaller optimizer.lr, and look for extreme feature values",
+                remedy="train again with a smaller optimizer.lr, or with features.transform = standardize",
             )
     return vectors
 

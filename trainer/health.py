@@ -1,6 +1,7 @@
 """What state a run is in, as its own figures tell: healthy, stalled or collapsed. No label is read.
 
-* ``collapsed``: two looks in a row found embeddings that carry no information (``CollapseFigures.collapsed``).
+* ``collapsed``: two looks in a row found embeddings that carry no information (``CollapseFigures.collapsed``); or the
+  vectors that were made in the end carry none.
 * ``stalled``, never moved: a quarter of the epochs are done, and losses differ by no more than random views make them
   differ, without a trend. Nothing is being learned. The first epoch does not count: where BatchNorm has running
   statistics, it alone is normalised by others.
@@ -16,12 +17,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from trainer.evaluation.collapse import CollapseFigures
+import numpy.typing as npt
+
+from trainer.evaluation.collapse import CollapseFigures, collapse_figures
 from trainer.evaluation.model_selection import TOLERANCE, WINDOWS_A_RUN
+from trainer.look import FEWEST_ROWS, MOST_ROWS
 from trainer.plateau import Plateau
 from trainer.trend import Trend
 
-__all__ = ["Health", "State"]
+__all__ = ["Health", "State", "judged"]
 
 MOST_NOISE = 0.05
 """Standard deviation over the mean: at a learning rate of 0, 0.0006 (grace) to 0.034 (cca_ssg) on Cora."""
@@ -82,11 +86,7 @@ class Health:
     def state(self, epochs: int) -> State:
         """The worst that holds, of a run of so many epochs."""
         if self.collapsed >= LOOKS:
-            return State(
-                "collapsed",
-                f"the embeddings carry no information: their effective rank is {self.rank:.3g}, and two nodes' mean "
-                f"cosine {self.cosine:.3g}; a lower optimizer.lr is the first to try",
-            )
+            return _collapsed(self.rank, self.cosine)
         judged = self.epoch >= max(WINDOWS_A_RUN, epochs / 4)
         if judged and self.trend.deviation <= MOST_NOISE and abs(self.trend.t) < LEAST_TREND:
             return State(
@@ -102,3 +102,21 @@ class Health:
                 "or is stuck; fewer epochs do, as run.stop.rule = plateau finds by itself",
             )
         return State("healthy")
+
+
+def judged(vectors_ND: npt.NDArray[Any]) -> State | None:
+    """``collapsed`` where the vectors that were made carry no information, by evenly spaced ones; else None, also where
+    there are too few to tell.
+    """
+    figures = collapse_figures(vectors_ND[:: max(1, -(-len(vectors_ND) // MOST_ROWS))])
+    if len(vectors_ND) < FEWEST_ROWS or not figures.collapsed:
+        return None
+    return _collapsed(figures.effective_rank, figures.mean_cosine)
+
+
+def _collapsed(rank: float, cosine: float) -> State:
+    return State(
+        "collapsed",
+        f"the embeddings carry no information: their effective rank is {rank:.3g}, and two nodes' mean cosine "
+        f"{cosine:.3g}; a lower optimizer.lr is the first to try, then features.transform = standardize",
+    )

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from preprocessing.again import goes_on
 from preprocessing.bundle import Bundle
-from preprocessing.errors import Interrupted, RgrlError
+from preprocessing.errors import DivergedError, Interrupted
 from preprocessing.stage import Emitter
 from trainer import checkpoint, curve
 from trainer.bank import Bank
@@ -96,7 +96,7 @@ class Context(Protocol):
 def run(job: Job, context: Context) -> None:
     """Train to the last epoch; what comes of it are the checkpoints and snapshots under ``job.work``.
 
-    ``RgrlError`` when the loss is not finite, ``ResourceError`` when the device lacks the precision asked for.
+    ``DivergedError`` when the loss is not finite, ``ResourceError`` when the device lacks the precision asked for.
     """
     bundle = Bundle(job.bundle)
     job = replace(job, settings=job.settings.for_graph(bundle.num_nodes))
@@ -266,10 +266,10 @@ class _Training:
         window, self.window = self.window, _Window()
         losses = (self.context.mean(torch.as_tensor(window.losses)) * self.context.world_size / window.steps).tolist()
         if not all(math.isfinite(loss) for loss in losses):
-            raise RgrlError(
+            raise DivergedError(
                 "the loss is not finite",
                 given=f"{losses[0]} in epoch {self.progress.epoch}, step {self.progress.steps}",
-                remedy="lower optimizer.lr, raise the temperatures, or look for extreme feature values",
+                remedy="lower optimizer.lr, or scale the features (features.transform = standardize)",
             )
         seconds = time.perf_counter() - window.began
         self.progress = replace(

@@ -21,6 +21,7 @@ from preprocessing.settings import Settings
 from preprocessing.stage import Emitter
 from trainer import checkpoint, curve, embedding_set
 from trainer.encoders import new_encoder
+from trainer.feature_scale import check_scale
 from trainer.features import HASHED_COLUMNS, load_features
 from trainer.launch import launch, uses_cuda
 from trainer.loop import Job
@@ -153,6 +154,7 @@ def _check(bundle: Bundle, settings: TrainSettings, emitter: Emitter) -> None:
     if settings.uses_anchors:
         bundle.ppr(settings.anchors.num_local)
     check_fits(settings, bundle.num_nodes, "/settings")
+    check_scale(bundle, settings.features)
     if settings.uses_anchors and settings.anchors.num_global >= bundle.num_nodes:
         emitter.warning(
             "anchors_are_all_nodes",

@@ -239,7 +239,13 @@ class Progress(Answer):
 class JobError(Answer):
     """Why a job failed."""
 
-    code: str
+    code: str = Field(
+        description="Stable and machine-readable. What was asked for: `usage_invalid`, `input_invalid`, "
+        "`artifact_invalid`, `forbidden`, `not_found`. What there was of the machine: `resources_unavailable`, "
+        "`out_of_memory`. Training: `collapsed` (into vectors without information), `diverged` (into numbers that are "
+        "not finite). The processes: `killed`, `worker_lost`, `interrupted`, `stalled`, `timed_out`. "
+        "`internal`: something unforeseen; see the log."
+    )
     message: str
     phase: str | None = None
     where: str | None = None

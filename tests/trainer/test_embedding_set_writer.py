@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from training_bundles import every_row, settings_document
 
 from preprocessing.artifact import verify
-from preprocessing.errors import ArtifactError, RgrlError
+from preprocessing.errors import ArtifactError, DivergedError
 from preprocessing.ids import IdMap
 from preprocessing.stage import Emitter
 from trainer import embedding_set
@@ -124,8 +124,9 @@ def test_vectors_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     encoder = new_encoder(bundle)
     with torch.no_grad():
         encoder.state_dict()["layers.1.bias"].fill_(float("nan"))
-    with pytest.raises(RgrlError, match=r"not finite\n  given: the vector of node 100"):
+    with pytest.raises(DivergedError, match=r"not finite\n  given: the vector of node 100") as error:
         write_embeddings(tmp_path / "out", bundle, encoder)
+    assert error.value.code == "diverged"
     assert not (tmp_path / "out").exists()
     # What the failed attempt left behind does not get into the next one's way.
     write_embeddings(tmp_path / "out", bundle)

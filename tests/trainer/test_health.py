@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from trainer.evaluation.collapse import collapse_figures
-from trainer.health import Health
+from trainer.health import Health, judged
 from trainer.trend import Trend
 
 EPOCHS = 400
@@ -30,6 +30,26 @@ def test_one_look_in_between_is_no_collapse() -> None:
         health = health.looked(figures)
         assert health.state(EPOCHS).state == state
     assert health.looked(APART).state(EPOCHS).state == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("vectors", "collapsed"),
+    [
+        (np.zeros((5000, 4)), True),
+        (np.ones((40, 4)), True),
+        (np.outer(np.linspace(-1, 1, 40), np.ones(4)), True),
+        (np.random.default_rng(2).normal(size=(5000, 4)), False),
+        (np.zeros((31, 4)), False),
+    ],
+    ids=["zero", "alike", "one line", "apart", "too few to tell"],
+)
+def test_what_was_made_in_the_end_is_judged_too(vectors: np.ndarray, collapsed: bool) -> None:
+    found = judged(vectors)
+    assert (found is not None) == collapsed
+    if found is not None:
+        assert found.state == "collapsed"
+        assert "optimizer.lr" in str(found.reason)
+        assert "standardize" in str(found.reason)
 
 
 @pytest.mark.parametrize("noise", [0, 1e-9, 6e-4, 0.034])

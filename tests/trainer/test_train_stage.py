@@ -15,9 +15,9 @@ import torch
 from training_bundles import Recorder, make_bundle, settings_document
 
 from preprocessing import stage
-from preprocessing.bundle import Bundle
+from preprocessing.bundle import Bundle, DenseFeatures, SparseFeatures
 from preprocessing.errors import ArtifactError, InputError, Interrupted, ResourceError, UsageError
-from trainer import checkpoint, loop
+from trainer import checkpoint, feature_scale, loop
 from trainer.embedding_set import EmbeddingSet
 from trainer.train import train
 
@@ -165,6 +165,53 @@ def test_a_full_disk_is_told_as_such(bundle: Bundle, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "the disk refused" in done.stderr
+
+
+@pytest.mark.parametrize("density", [1.0, 0.1], ids=["dense", "sparse"])
+@pytest.mark.parametrize("scale", [1e16, 1e20, 1e37])
+def test_features_of_absurd_scale_are_refused_before_training(tmp_path: Path, density: float, scale: float) -> None:
+    bundle = make_bundle(tmp_path / "data", features=features_of(scale, density))
+    assert isinstance(bundle.features, DenseFeatures if density == 1 else SparseFeatures)
+    spec = spec_for(bundle, tmp_path)
+    with pytest.raises(InputError, match="too large") as error:
+        run(spec)
+    assert "at most 1e+15" in str(error.value)
+    assert "standardize" in str(error.value.remedy)
+    assert not Path(spec["work"]).exists()
+
+
+def test_features_of_a_large_scale_or_standardised_ones_train(tmp_path: Path) -> None:
+    for scale, transform in ((1e14, "none"), (1e20, "standardize"), (1e20, "binarize")):
+        folder = tmp_path / f"{scale} {transform}"
+        spec = spec_for(
+            make_bundle(folder, features=features_of(scale, 1.0)), folder, features={"transform": transform}
+        )
+        recorder = Recorder()
+        run(spec, recorder)
+        assert [event["state"] for event in recorder.of("health")] == ["healthy"]
+        assert np.abs(vectors(spec)).max() > 0
+
+
+@pytest.mark.parametrize("batch", [{"mode": "full"}, {"mode": "mini", "size": 16}], ids=["full", "mini"])
+def test_vectors_that_come_to_nothing_are_told_whatever_the_run_looked_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: dict[str, Any]
+) -> None:
+    """Mini-batches too small to be looked at, and runs too short."""
+    monkeypatch.setattr(feature_scale, "LARGEST", np.inf)
+    spec = spec_for(make_bundle(tmp_path / "data", features=features_of(1e20, 1.0)), tmp_path, batch=batch)
+    recorder = Recorder()
+    run(spec, recorder)
+    assert np.abs(vectors(spec)).max() == 0
+    last = recorder.of("health")[-1]
+    assert (last["state"], "no information" in last["reason"]) == ("collapsed", True)
+    health = EmbeddingSet(Path(spec["out"])).manifest["training"]["health"]
+    assert health == {"state": "collapsed", "reason": last["reason"]}
+
+
+def features_of(scale: float, density: float) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(40, 20)) * scale
+    return np.where(rng.random(values.shape) < density, values, 0).astype(np.float32)
 
 
 def test_too_few_stored_ppr_neighbours_are_refused_with_the_remedy(bundle: Bundle, tmp_path: Path) -> None:

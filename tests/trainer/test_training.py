@@ -342,6 +342,7 @@ def test_an_infinite_loss_is_an_error_and_leaves_no_checkpoint_behind_it(bundle:
     with pytest.raises(RgrlError, match="not finite") as error:
         train(bundle, tmp_path, run={"epochs": 50}, optimizer={"lr": 1e30})
     assert "epoch" in str(error.value)
+    assert error.value.code == "diverged"
     assert error.value.remedy is not None
     for path in (tmp_path / "checkpoints").glob("*"):
         tensors = load_file(path / "model.safetensors").values()
