@@ -181,7 +181,7 @@ def logs(
     if as_json:
         print_json({"job": job, "lines": lines})
     else:
-        print("\n".join(lines))
+        print("\n".join(lines) if lines else f"nothing is logged of {job}", file=sys.stdout if lines else sys.stderr)
 
 
 @app.command()
@@ -250,6 +250,7 @@ def follow(client: Client, job_id: str, as_json: bool) -> int:
     if job.status == "succeeded":
         if job.embedding is not None and not as_json:
             _print_quality(client.embedding(job.embedding))
+            print_facts({"page": f"{client.url}/#/embeddings/{job.alias or job.embedding}"})
         return 0
     kinds = (UsageError, InputError, ArtifactError)
     codes = {kind.code: kind.exit_code for kind in kinds}
@@ -263,7 +264,7 @@ def _print_quality(embedding: Embedding) -> None:
     facts: dict[str, Any] = {f"accuracy of {name}": value for name, value in accuracy.items() if value is not None}
     facts |= {name: report[name] for name in ("effective_rank", "report") if name in report}
     if "recall" in index:
-        facts["recall of the index"] = index["recall"]
+        facts["recall of the index"] = index["recall"]["value"]
     if facts:
         print_facts(facts)
 

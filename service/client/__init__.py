@@ -93,6 +93,11 @@ class Client:
     ) -> None:
         self.close()
 
+    @property
+    def url(self) -> str:
+        """The server's address, which is the page's too; no slash at its end."""
+        return self._transport.url
+
     def close(self) -> None:
         """Close the connections."""
         self._transport.close()

@@ -17,12 +17,15 @@ from preprocessing.stage import COMPILING
 __all__ = ["ProgressView"]
 
 LINE_EVERY_S = 10.0
+FEW_STEPS = 2
 TEXT_WIDTH = 74
 """What texts of a line take: `train: nodes and layers embedded`, 100 %, a rate, the time left, a loss."""
 
 
 class ProgressView:
-    """Draws events as they come; without a terminal, a line every ten seconds, and one at the end of a stage's part."""
+    """Draws events as they come; without a terminal, a line every ten seconds, and one at the end of a stage's part. A
+    part of few steps has long ones: each is told.
+    """
 
     compiling_said = False
     """Whether this process has said that kernels are being compiled: once is enough."""
@@ -65,10 +68,12 @@ class ProgressView:
                 self.console.print(f"[yellow]{data['state']}[/] {escape(str(data['reason']))}", highlight=False)
             case "warning" if data["code"] == COMPILING and ProgressView.compiling_said:
                 # Every stage is a process of its own, and says so of its own kernels.
-                return
+                self.console.print(f"{stage}: compiling kernels", highlight=False)
             case "warning":
                 ProgressView.compiling_said |= data["code"] == COMPILING
-                self.console.print(f"[yellow]warning[/] {escape(str(data['message']))}", highlight=False)
+                self.console.print(
+                    f"[yellow]warning[/] {escape(str(data['message']))}", highlight=False, soft_wrap=True
+                )
 
     def _advance(self, stage: str, data: Mapping[str, Any]) -> None:
         unit, done, total = str(data["unit"]), int(data["done"]), int(data["total"])
@@ -91,7 +96,7 @@ class ProgressView:
             return
         if done == total:
             self.console.print(_line(stage, unit, done, total), highlight=False, soft_wrap=True)
-        elif time.monotonic() - self._said_at >= LINE_EVERY_S:
+        elif total <= FEW_STEPS or time.monotonic() - self._said_at >= LINE_EVERY_S:
             shown = self._progress.tasks[task].fields
             words = [_line(stage, unit, done, total), shown["rate"], shown["left"], shown["figures"]]
             self.console.print(", ".join(word for word in words if word), highlight=False, soft_wrap=True)

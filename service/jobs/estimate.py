@@ -29,8 +29,9 @@ SPARSE_FLOPS_PER_CORE = 5e9
 # Of distances, and of products of small matrices.
 SMALL_FLOPS_PER_CORE = 5e9
 PPR_ROWS_PER_CORE = 1e4
-# Rows that are solved until they are proved, on graphs of at most ``ppr.exact_arcs``.
-PPR_EXACT_ROWS_PER_CORE = 6e2
+# Rows times the arcs of the graph, where rows are solved until they are proved (``ppr.exact_arcs``): that takes some
+# sweeps over all arcs for each. 600 rows a second of 200,000 arcs were measured, and 130 of 400,000 with hubs.
+PPR_EXACT_ARCS_PER_CORE = 8e7
 INGEST_BYTES_PER_S = 5e7
 # Nodes that a mini-batch holds rows of for each of its queries, and that it computes every layer of.
 HELD_A_QUERY = 25
@@ -152,7 +153,7 @@ def _preprocess(size: GraphSize, spec: dict[str, Any], _dim: int, cores: int) ->
     threads = min((spec.get("threads") or cores) * max(spec.get("num_workers", 0), 1), cores)
     disk = size.nodes * (12 * spec["ppr"]["top_k"] + 40) + weights
     exact = size.arcs <= spec["ppr"]["exact_arcs"]
-    rate = PPR_EXACT_ROWS_PER_CORE if exact else PPR_ROWS_PER_CORE
+    rate = min(PPR_EXACT_ARCS_PER_CORE / max(size.arcs, 1), PPR_ROWS_PER_CORE) if exact else PPR_ROWS_PER_CORE
     return size.bytes + disk / 4, disk, size.nodes / (rate * threads)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 
 from preprocessing.artifact import read_manifest
@@ -81,11 +82,12 @@ def _check_columns(graph: Graph) -> None:
     """As far as files on this machine tell; else ingest says so, as its first word."""
     missing = None if graph.state == "ready" else missing_column(graph.source or {})
     if missing is not None:
-        option, columns = missing
+        option, name, columns = missing
+        columns = list(dict.fromkeys([*get_close_matches(name, columns), *columns]))
         raise InputError(
-            f"the graph's table lacks a column that its source names (source.{option})",
+            f"the graph's table has no column {name}, which its source names (source.{option})",
             expected=f"one of: {', '.join(columns[:TOLD_COLUMNS])}{', …' if len(columns) > TOLD_COLUMNS else ''}",
-            remedy="register the graph again with the right column",
+            remedy="name the right column; a graph that is registered already, register again",
             pointer="/graph",
         )
 

@@ -88,8 +88,8 @@ def table_bytes(name: str) -> int:
     return sum(file.stat().st_size * (1 if file.suffix == ".csv" else 3) for file in files)
 
 
-def missing_column(source: dict[str, Any]) -> tuple[str, list[str]] | None:
-    """The first option of a table source that names a column which its table has not, and the columns that it has.
+def missing_column(source: dict[str, Any]) -> tuple[str, str, list[str]] | None:
+    """The first option of a table source that names a column which its table has not, that, and the columns it has.
 
     None where all are there, or nothing can be told here: other kinds of source, URIs, files that are gone.
     """
@@ -104,8 +104,9 @@ def missing_column(source: dict[str, Any]) -> tuple[str, list[str]] | None:
             continue
         for option, columns in ((option, columns) for option in options for columns in found):
             named = source.get(option)
-            if any(name not in columns for name in ([named] if isinstance(named, str) else named or [])):
-                return option, columns
+            for name in [named] if isinstance(named, str) else named or []:
+                if name not in columns:
+                    return option, name, columns
     return None
 
 

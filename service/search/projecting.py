@@ -26,7 +26,7 @@ from service.search.index_settings import ProjectionSettings
 __all__ = ["make_projection", "projection_identity"]
 
 BLOCK_ROWS = 65_536
-STEPS = "projection steps"
+STEPS = "steps of the map"
 
 
 def projection_identity(settings: ProjectionSettings, content_hash: str) -> str:

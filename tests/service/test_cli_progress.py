@@ -180,13 +180,25 @@ def test_no_column_is_lost_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch,
     assert "626176" not in capsys.readouterr().out
 
 
-def test_that_kernels_are_compiled_is_said_once_whatever_the_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_kernels_are_compiled_is_explained_once_and_then_named_by_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProgressView, "compiling_said", False)
     console = Console(file=io.StringIO(), width=200)
     for _ in range(2):
         with ProgressView(console) as view:
             for stage in ("preprocess", "train"):
-                view.show("warning", stage, {"code": "compiling", "message": "compiling kernels"})
+                view.show("warning", stage, {"code": "compiling", "message": "compiling, once for this version"})
                 view.show("warning", stage, {"code": "constant_feature", "message": f"{stage} warns"})
     told = console.file.getvalue()  # type: ignore[attr-defined]
-    assert (told.count("compiling kernels"), told.count("preprocess warns"), told.count("train warns")) == (1, 2, 2)
+    assert (told.count("once for this version"), told.count("preprocess warns"), told.count("train warns")) == (1, 2, 2)
+    lines = [line for line in told.splitlines() if "compiling kernels" in line]
+    assert lines == [f"{stage}: compiling kernels" for stage in ("train", "preprocess", "train")]
+
+
+def test_each_of_a_parts_few_steps_is_told_when_it_is_reached() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    with ProgressView(console) as view:
+        for done in range(3):
+            view.show("progress", "index", {"unit": "steps of the map", "done": done, "total": 2})
+        view.show("progress", "train", {"unit": "steps", "done": 1, "total": 3})
+    told = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert told == [f"index: steps of the map {done} of 2" for done in range(3)]

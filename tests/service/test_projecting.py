@@ -167,7 +167,7 @@ def test_killed_half_way_it_has_its_index_and_no_map_until_it_is_run_again(tmp_p
     assert len(drawn(path)[0]) == 60
     told = [json.loads(line) for line in events.read_text().splitlines()]
     assert told[-1]["summary"]["projection"]["counts"] == {"nodes": 60, "points": 60}
-    assert [(event["done"], event["total"]) for event in told if event.get("unit") == "projection steps"] == [
+    assert [(event["done"], event["total"]) for event in told if event.get("unit") == "steps of the map"] == [
         (0, 1),
         (1, 1),
     ]

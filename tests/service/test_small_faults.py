@@ -42,7 +42,7 @@ def tables(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("option", "column", "told"),
     [
-        ("label", "klass", "id, x, class"),
+        ("label", "klass", "class, id, x"),
         ("features", ["x", "y"], "id, x, class"),
         ("node_id", "key", "id, x, class"),
         ("source", "from", "source, target, w"),
@@ -61,6 +61,7 @@ def test_a_column_that_there_is_not_is_told_before_a_job_is_queued(
             assert (answer.status_code, answer.json()["code"]) == (422, "input_invalid")
             assert f"source.{option}" in answer.json()["detail"]
             assert f"one of: {told}" in answer.json()["detail"]
+            assert f"no column {column[-1] if isinstance(column, list) else column}," in answer.json()["detail"]
 
 
 def test_columns_that_there_are_or_that_nobody_can_look_at_are_no_fault(tables: Path) -> None:
@@ -80,6 +81,7 @@ def test_columns_that_there_are_or_that_nobody_can_look_at_are_no_fault(tables: 
     (tables / "nodes.csv").write_text("id,x,class\n1,0.5,a\n")
     assert missing_column(whole | {"nodes": str(tables / "nodes.csv"), "label": "klass"}) == (
         "label",
+        "klass",
         ["id", "x", "class"],
     )
 
