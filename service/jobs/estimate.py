@@ -108,7 +108,7 @@ def estimate(
         int(max((memory for memory, _, _ in parts.values()), default=0)),
         written,
         round(sum(seconds for _, _, seconds in parts.values()), 1),
-        f"{about}{size.nodes} nodes, {size.arcs} arcs, {size.columns} feature columns; "
+        f"{about}{size.nodes:,} nodes, {size.arcs:,} arcs, {size.columns:,} feature columns; "
         f"{cores} cores of {FLOPS_PER_CORE:.0e} flop/s{kept}",
         written - in_bundle,
         in_bundle,

@@ -139,7 +139,7 @@ class EmbedJob(_Job):
     """Embed the nodes of a graph by the encoder of an embedding set, without training.
 
     The graph is another of the same features and relations, or the same one grown. The new set is indexed where
-    `index` is given; `alias` is pointed at it in the end.
+    `index` is given; the `alias`, if one is given, is pointed at it in the end.
     """
 
     kind: Literal["embed"]
@@ -172,7 +172,7 @@ class IndexJob(_Job):
 
 
 class PipelineJob(_Job):
-    """Everything from tables to an index; ``alias`` is pointed at the result in the end.
+    """Everything from tables to an index; the ``alias``, if one is given, is pointed at the result in the end.
 
     What preprocess leaves out follows from train: the degree weights, and room for its local anchors.
     """

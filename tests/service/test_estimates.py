@@ -57,9 +57,9 @@ def test_files_tell_before_an_ingest_what_the_bundle_tells_after(tmp_path: Path)
         after = dry_run(client, register(client, bundle=str(tmp_path / "data" / "bundle")))
         alone = client.post("/v1/jobs?dry_run=true", json={"kind": "ingest", "graph": register(client, source=source)})
     assert before["basis"].startswith(
-        f"by its source's files, not ingested yet: about {NODES} nodes, {2 * EDGES} arcs, 32"
+        f"by its source's files, not ingested yet: about {NODES:,} nodes, {2 * EDGES:,} arcs, 32"
     )
-    assert after["basis"].startswith(f"{NODES} nodes, {counts['arcs']} arcs, 32")
+    assert after["basis"].startswith(f"{NODES:,} nodes, {counts['arcs']:,} arcs, 32")
     # Both count the same stages, and the first the ingest, which holds less than a training.
     assert before["memory_bytes"] == pytest.approx(after["memory_bytes"], rel=0.05)
     only = alone.json()["estimate"]

@@ -68,7 +68,9 @@ export function App() {
           ) : (
             <View title="Nothing here">
               <Empty title="The page has no such place">
-                <a href="#/">To the overview</a>
+                <p>
+                  <a href="#/">To the overview</a>
+                </p>
               </Empty>
             </View>
           )}

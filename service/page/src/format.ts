@@ -13,6 +13,11 @@ export function figure(value: number): string {
   return size >= 1e6 || size < 1e-4 ? value.toExponential(3) : String(Number(value.toPrecision(4)));
 }
 
+/** A count with its thousands set apart, a measure by four figures. */
+export function quantity(value: number): string {
+  return Number.isInteger(value) ? number(value) : figure(value);
+}
+
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export function bytes(value: number): string {

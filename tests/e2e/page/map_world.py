@@ -88,6 +88,26 @@ class World:
         assert answer.status_code == 200, answer.text
         return list(answer.json()["answers"][0]["results"])
 
+    def labelled(self, name: str, labels: list[str | None]) -> tuple[str, str]:
+        """A graph, a path of nodes 0, 1, … of these labels, and a set of it with all of them on its map."""
+        data, ids = self.folder / "data", list(range(len(labels)))
+        pq.write_table(pa.table({"id": ids, "label": labels}), data / f"{name}.parquet")
+        pq.write_table(pa.table({"source": ids[:-1], "target": ids[1:]}), data / f"{name}-edges.parquet")
+        source = {"nodes": str(data / f"{name}.parquet"), "edges": str(data / f"{name}-edges.parquet")}
+        source |= {"kind": "tables", "label": "label"}
+        ingest({"out": str(data / f"{name}-bundle"), "settings": {"source": source}}, Emitter("ingest"))
+        vectors = np.random.default_rng(0).standard_normal((len(ids), 8)).astype(np.float32)
+        made = write_set(data / name, vectors, ids, Bundle(data / f"{name}-bundle").content_hash)
+        projection = ProjectionSettings(method="pca", points=len(ids))
+        build_index(made, IndexSettings(projection=projection), Emitter("index"))
+        client = self.server.client
+        graph = client.post("/v1/graphs", json={"bundle": f"{name}-bundle"}).json()["id"]
+        return graph, client.post("/v1/embeddings", json={"path": name, "graph": graph}).json()["id"]
+
+    def forget(self, graph: str, ref: str) -> None:
+        for path in (f"/v1/embeddings/{ref}", f"/v1/graphs/{graph}"):
+            assert self.server.client.delete(path).status_code == 204
+
 
 def row_of(node: str) -> int:
     return int(node) - FIRST
@@ -180,7 +200,7 @@ def open_map(world: World, look: Look, place: str = "", **how: Any) -> Map:
 
 
 def palette(dark: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Colours of kinds [8, 3], of what has none [3], and of the ground [3]."""
+    """Colours of kinds [12, 3], of what has none [3], and of the ground [3]."""
     text = PALETTE.read_text(encoding="utf-8")
     parts = [
         [

@@ -45,7 +45,7 @@ def test_colours_are_those_of_labels(world: World, look: Look, dark: bool) -> No
     kinds, other, ground = palette(dark)
     rows = shown.alone(8)
     assert len(rows) > 30
-    # The larger a class, the sooner its colour: kind 0 has most nodes, and nodes without a label are grey.
+    # In the order of names; nodes without a label are grey.
     expected = [other if world.labels[row] is None else kinds[int(world.labels[row][-1])] for row in rows]
     assert len({tuple(color) for color in expected}) == CLASSES + 1
     drawn = ground + 0.85 * (np.array(expected) - ground)
@@ -55,6 +55,31 @@ def test_colours_are_those_of_labels(world: World, look: Look, dark: bool) -> No
     assert [text.split("\n") for text in legend] == [
         [name, str(count)] for name, count in [*counts.items(), ("unknown", world.labels.count(None))]
     ]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("count", [12, 15])
+def test_twelve_labels_have_colours_of_their_own_and_the_rarest_of_more_are_others(
+    world: World, look: Look, count: int, dark: bool
+) -> None:
+    # The further on, the more nodes: the rarest are the first by name.
+    labels = [f"topic {topic}" for topic in range(1, count + 1) for _ in range(topic)]
+    graph, ref = world.labelled(f"topics{count}{dark}", labels)
+    page = look(world.server, f"#/embeddings/{ref}", dark=dark)
+    legend, shown = page.locator(".legend-class"), range(count - 11, count + 1)
+    rest = [["others (3 labels)", str(1 + 2 + 3)]] if count == 15 else []
+    expect(legend).to_have_count(12 + len(rest))
+    assert [text.split("\n") for text in legend.all_inner_texts()] == [
+        *([f"topic {topic}", str(topic)] for topic in shown),
+        *rest,
+    ]
+    swatches = page.locator(".legend-swatch").evaluate_all(
+        "(all) => all.map((one) => getComputedStyle(one).backgroundColor.match(/\\d+/g).map(Number))"
+    )
+    kinds, other, _ = palette(dark)
+    assert swatches == [*kinds.tolist(), *([other.tolist()] if rest else [])]
+    assert faults(page) == []
+    world.forget(graph, ref)
 
 
 def test_coloured_by_degree_they_are_as_light_as_their_degree(world: World, look: Look) -> None:

@@ -43,6 +43,14 @@ def test_the_empty_overview_says_where_to_begin(server: Server, look: Look) -> N
     assert faults(page) == []
 
 
+def test_a_place_that_there_is_not_has_a_link_home_that_looks_like_one(server: Server, look: Look) -> None:
+    page = look(server, "#/nowhere")
+    home = page.get_by_role("link", name="To the overview")
+    expect(home).to_have_css("text-decoration-line", "underline")
+    home.click()
+    title(page, "Overview")
+
+
 def test_keyboard_alone(server: Server, look: Look) -> None:
     page = look(server)
     title(page, "Overview")

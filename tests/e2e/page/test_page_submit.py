@@ -84,7 +84,7 @@ def test_what_it_would_take_and_what_is_wrong_is_told_before_it_is_sent(server: 
     client = server.client
     ready = next(graph for graph in client.get("/v1/graphs").json()["items"] if graph["state"] == "ready")
     page = look(server, "#/jobs/new")
-    expect(page.get_by_text("Choose graph to see what it would take.")).to_be_visible()
+    expect(page.get_by_text("Choose a graph to see what it would take.")).to_be_visible()
     page.get_by_role("button", name="Submit pipeline").click()
     expect(page.get_by_label("Graph").first).to_be_focused()
     page.get_by_label("Graph").first.select_option(ready["id"])
@@ -181,7 +181,9 @@ def test_a_preset_says_what_it_costs(server: Server, look: Look) -> None:
     assert options.all_inner_texts()[1:] == [
         f"{name} · {preset['epochs']:,} epochs" for name, preset in presets.items()
     ]
-    expect(page.get_by_label("Preset")).to_have_accessible_description(re.compile("may take hours"))
+    expect(page.get_by_label("Preset")).to_have_accessible_description(
+        re.compile("In the list, each stands with the epochs")
+    )
 
 
 @pytest.mark.slow
@@ -196,6 +198,8 @@ def test_a_pipeline_runs_from_the_form_to_a_set(server: Server, look: Look) -> N
     job = page.url.split("/")[-1]
     assert wait_end(server.client, job)["status"] == "succeeded"
     expect(page.locator(".view-title .status")).to_have_text("succeeded")
+    made = server.client.get(f"/v1/jobs/{job}").json()["embedding"]
+    expect(page.get_by_role("link", name="See the map")).to_have_attribute("href", f"#/embeddings/{made}")
     expect(page.get_by_role("img", name="loss over")).to_be_visible()
     page.get_by_role("link", name="Run again").click()
     page.get_by_label("Find a setting").fill("epochs")

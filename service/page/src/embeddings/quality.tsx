@@ -41,6 +41,8 @@ export interface Report {
   losses: { epoch: number; loss: number | null }[];
 }
 
+/** A share of fewer nodes says little. */
+const FEW = 10;
 const NEGATIVES = ["random", "hard"] as const;
 
 export function Quality({ set }: { set: Embedding }) {
@@ -108,11 +110,17 @@ function Found({ report, set }: { report: Report; set: Embedding }) {
         {buckets.length > 0 && (
           <Bars
             title="Error rate by degree"
-            below="Of the same probe: an encoder that neglects nodes of few edges shows here."
+            below={[
+              "Of the same probe: an encoder that neglects nodes of few edges shows here.",
+              buckets.some(({ nodes }) => nodes < FEW) && `What is pale is of fewer than ${FEW} nodes: so few say little.`,
+            ]
+              .filter(Boolean)
+              .join(" ")}
             rows={buckets.map(({ min_degree, max_degree, nodes, error_rate }) => ({
               name: min_degree === max_degree ? `${min_degree}` : `${min_degree}–${max_degree}`,
               beside: plural(nodes, "node"),
-              own: true,
+              own: nodes >= FEW,
+              few: nodes < FEW,
               share: error_rate,
               text: percent(error_rate),
             }))}
@@ -155,6 +163,8 @@ interface Row {
   name: string;
   beside?: string;
   own: boolean;
+  /** Of too few to say much. */
+  few?: boolean;
   /** 0 to 1, null where there is none. */
   share: number | null;
   text: string;
@@ -166,8 +176,8 @@ function Bars({ title, rows, below }: { title: string; rows: Row[]; below?: stri
       <table class="bars">
         <caption>{title}</caption>
         <tbody>
-          {rows.map(({ name, beside, own, share, text }) => (
-            <tr key={name} class={own ? "own" : ""}>
+          {rows.map(({ name, beside, own, few, share, text }) => (
+            <tr key={name} class={few ? "few" : own ? "own" : ""}>
               <th scope="row">
                 {name} {beside && <span class="soft">{beside}</span>}
               </th>

@@ -11,7 +11,7 @@ import { Needs } from "../components/needs";
 import { Empty, Loading, Note, ProblemNote, sentence } from "../components/notes";
 import { tell } from "../components/toasts";
 import { Copy, type Fact, Facts, Panel, View } from "../components/view";
-import { figure, moment, number, setLabel, shortId } from "../format";
+import { figure, moment, number, quantity, setLabel, shortId } from "../format";
 import { go, link } from "../router";
 import { GraphState } from "./list";
 
@@ -153,7 +153,7 @@ function described(record: Record<string, unknown>) {
   return told.map(([name, value]) => (
     <span class="described" key={name}>
       {name.replaceAll("_", " ")}{" "}
-      <code>{typeof value === "object" ? JSON.stringify(value) : typeof value === "number" ? figure(value) : String(value)}</code>
+      <code>{typeof value === "object" ? JSON.stringify(value) : typeof value === "number" ? quantity(value) : String(value)}</code>
     </span>
   ));
 }

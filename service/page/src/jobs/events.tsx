@@ -3,7 +3,8 @@
 import type { JobEvent } from "../api/types";
 import { sentence } from "../components/notes";
 import { type Column, Table } from "../components/table";
-import { figure, moment, number } from "../format";
+import { moment, quantity } from "../format";
+import { found } from "./results";
 
 const COLUMNS: Column<JobEvent>[] = [
   {
@@ -60,7 +61,7 @@ function told({ event, stage, data }: JobEvent): string {
   if (event === "health") return `${titled(String(data.state))}${data.reason ? `: ${text("reason")}` : "."}`;
   if (event === "error") return fault(data.error);
   if (event === "retry") return `${fault(data.error)} The next try is at ${moment(String(data.retry_at))}.`;
-  if (event === "result") return [`${titled(stage ?? "it")} is done.`, figures(data.summary)].filter(Boolean).join(" ");
+  if (event === "result") return [`${titled(stage ?? "it")} is done.`, sentence(found(data.summary))].filter(Boolean).join(" ");
   return [`${titled(event)}.`, figures(data)].filter(Boolean).join(" ");
 }
 
@@ -88,7 +89,7 @@ function listed(value: unknown, path: string[]): string[] {
   if (Array.isArray(value)) return value.length ? [named(path, value.map(String).join(" and "))] : [];
   if (typeof value === "object") return Object.entries(value).flatMap(([name, one]) => listed(one, [...path, name]));
   if (typeof value === "boolean") return [named(path, value ? "yes" : "no")];
-  return [named(path, typeof value === "number" ? (Number.isInteger(value) ? number(value) : figure(value)) : String(value))];
+  return [named(path, typeof value === "number" ? quantity(value) : String(value))];
 }
 
 function named(path: string[], value: string): string {

@@ -18,12 +18,17 @@ import { Estimate } from "./estimate";
 import { FieldRow, GroupFields, type Suggestion } from "../forms/fields";
 import { FoundFields } from "../forms/found";
 import { useMissing } from "../forms/missing";
-import { allFields, at, type Document, type Entered, type Group, jobKinds, request, written } from "../forms/schema";
+import { allFields, at, type Document, type Entered, type Field, type Group, jobKinds, request, written } from "../forms/schema";
 
 const BACK: [string, string] = ["Jobs", "#/jobs"];
 const USUAL = "pipeline";
 const QUIET_MS = 350;
 // What a job is about stands before its settings.
+const WANTED: Record<string, string> = {
+  "/graph": "a graph",
+  "/embedding": "an embedding set",
+  "/previous/graph": "a previous graph",
+};
 const SUBJECT = ["/graph", "/embedding", "/name", "/alias"];
 
 export function NewJob({ query }: { query: URLSearchParams }) {
@@ -100,7 +105,7 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
     faults: new Map([...told, ...needed]),
     resolved: plan?.spec,
     suggestions: suggestions(graphs?.items, sets?.items, info?.presets),
-    remarks: { "/train/preset": "They train for as many epochs as stand beside them, which may take hours." },
+    remarks: { "/train/preset": "In the list, each stands with the epochs that it trains for; thousands of them may take hours." },
     onEnter: (pointer: string, text: string) => setEntered((before) => ({ ...before, [pointer]: text })),
   };
 
@@ -172,7 +177,7 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
           <Panel title="Before it starts">
             <div class="panel-body">
               {lacking.length > 0 ? (
-                <p class="soft">Choose {lacking.map(({ name }) => name).join(" and ")} to see what it would take.</p>
+                <p class="soft">Choose {lacking.map(wanted).join(" and ")} to see what it would take.</p>
               ) : (
                 <Estimate plan={plan} />
               )}
@@ -192,6 +197,11 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
       </form>
     </View>
   );
+}
+
+/** What is to be chosen or given yet, with its article. */
+function wanted({ pointer, name }: Field): string {
+  return WANTED[pointer] ?? `a value for ${name.replaceAll("_", " ")}`;
 }
 
 /** What the server would do with a request, asked when nothing was typed for a moment. */

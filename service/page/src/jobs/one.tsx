@@ -98,6 +98,11 @@ function Actions({ job }: { job: Job }) {
     });
   return (
     <>
+      {job.status === "succeeded" && job.embedding && (
+        <a class="button primary" href={link(["embeddings", job.embedding])}>
+          {job.transitions.some(({ phase }) => phase === "index") ? "See the map" : "See the embedding set"}
+        </a>
+      )}
       <a class="button" href={link(["jobs", "compare"], { id: job.id })}>
         Compare
       </a>

@@ -1,5 +1,6 @@
 // What points are coloured by: every point is of one class, and a class has a name and a colour.
 
+import { plural } from "../format";
 import { KINDS, OTHER, steps } from "./palette";
 
 export interface Classes {
@@ -12,20 +13,22 @@ export interface Classes {
   readonly unknown: number | null;
 }
 
-// As many as a legend can hold; the others are one class.
-const LISTED = 32;
+const NATURAL = new Intl.Collator("en", { numeric: true });
 
-/** The labels, those of most points first. */
+/**
+ * The labels in the order of their names, `topic 2` before `topic 10`. Of more than there are colours, those of fewest
+ * points are one class, the others.
+ */
 export function byLabel(labels: readonly (string | null)[]): Classes {
   const counts = new Map<string | null, number>();
   for (const label of labels) counts.set(label, (counts.get(label) ?? 0) + 1);
   const without = counts.get(null);
   counts.delete(null);
   const ranked = [...counts.keys()].sort((one, other) => counts.get(other)! - counts.get(one)!) as string[];
-  const left = ranked.length > LISTED ? ranked.length - LISTED + 1 : 0;
-  const names = left ? ranked.slice(0, LISTED - 1) : ranked;
+  const left = Math.max(0, ranked.length - KINDS.length);
+  const names = ranked.slice(0, KINDS.length).sort(NATURAL.compare);
   const places = new Map<string | null, number>(names.map((name, place) => [name, place]));
-  if (left) names.push(`${left} more labels`);
+  if (left) names.push(`others (${plural(left, "label")})`);
   const rest = names.length - 1;
   if (without !== undefined) places.set(null, names.push("unknown") - 1);
   const codes = Uint16Array.from(labels, (label) => places.get(label) ?? rest);
@@ -59,7 +62,7 @@ function counted(names: string[], codes: Uint16Array, scale: Classes["scale"], u
   return { names, counts, codes, scale, unknown };
 }
 
-/** 0xRRGGBB by class. Of kinds, those of most points have colours of their own, the others one grey. */
+/** 0xRRGGBB by class. Kinds have colours of their own, what is of none of them is grey. */
 export function colorsOf({ names, scale, unknown }: Classes, dark: boolean): number[] {
   if (scale === "steps") return steps(names.length, dark);
   return names.map((_, code) => (code === unknown ? OTHER : (KINDS[code] ?? OTHER))[dark ? 1 : 0]);
