@@ -57,7 +57,7 @@ STORAGE = {
     errno.EACCES: "no permission",
     errno.EPERM: "no permission",
     errno.ENOTDIR: "a parent of the path is a file",
-    errno.EEXIST: "the path, or a parent of it, is a file",
+    errno.EEXIST: "the path, or a parent of it, is a file or a link that leads nowhere",
     errno.ELOOP: "the path leads in a circle",
     errno.ENAMETOOLONG: "a name in the path is too long",
 }
@@ -135,12 +135,22 @@ def disk_errors(target: str | Path) -> Iterator[None]:
         if error.errno not in STORAGE:
             raise
         kind = NotNowError if error.errno in FULL else ResourceError
+        elsewhere = "" if in_job() else " or name another path"
         raise kind(
             f"the disk refused: {STORAGE[error.errno]}",
             where=str(error.filename or target),
             given=str(error),
-            remedy=f"make room{'' if in_job() else ' or name another path'}, then {again('it continues')}",
+            remedy=f"{_mended_by(error.errno)}{elsewhere}, then {again('it continues')}",
         ) from error
+
+
+def _mended_by(number: int) -> str:
+    match number:
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            return "make room"
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            return "give it the right to write there"
+    return "clear the path"
 
 
 StageMain = Callable[[dict[str, Any], Emitter], Mapping[str, Any]]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from preprocessing.artifact import read_plain, write_json
+from preprocessing.errors import ArtifactError
 from service.identifiers import new_id
 
 __all__ = ["IDENTITY", "KIND", "give_identity", "read_identity"]
@@ -27,9 +28,22 @@ def give_identity(home: Path) -> None:
 
 
 def read_identity(home: Path) -> str | None:
-    """The id of ``home``; None where it has none, as the homes of earlier versions."""
-    with suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
-        found = json.loads(read_plain(home / IDENTITY))
+    """The id of ``home``; None where it has none, as the homes of earlier versions.
+
+    ``ArtifactError`` for one that cannot be read: it is not known then which home this is.
+    """
+    file = home / IDENTITY
+    try:
+        found = json.loads(read_plain(file))
         if found["kind"] == KIND and isinstance(found["id"], str):
             return str(found["id"])
-    return None
+        why = "it is of another kind"
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        why = str(error) or type(error).__name__
+    raise ArtifactError(
+        f"the home's id cannot be read: {why}",
+        where=str(file),
+        remedy="put back what was there, or delete it: the home is known by its path alone then",
+    )

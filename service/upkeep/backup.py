@@ -83,10 +83,9 @@ def backup(
     done. ``UsageError`` for a folder that cannot be meant, ``ArtifactError`` for a damaged file of the home: the backup
     before stays.
     """
-    dest = full_path(dest)
+    dest, of = full_path(dest), {"home": str(settings.home), "identity": read_identity(settings.home)}
     with writing_to(dest), _place(settings, dest):
         check_ours(settings.home, dest, replace)
-        of = {"home": str(settings.home), "identity": read_identity(settings.home)}
         with _begun(dest, of):
             made = _made(settings, dest, verify, progress)
         written = {

@@ -39,6 +39,8 @@ from service.search.index_settings import IndexSettings
 from trainer.settings import EmbedSettings, EvaluateSettings, TrainSettings
 
 NODES = 120
+# Compiling alone may take minutes where other work is done.
+pytestmark = pytest.mark.timeout(600)
 # Blocks that no test runs, each with its reason in a comment above it.
 NOT_RUN = {
     "README.md": 2,

@@ -1,4 +1,5 @@
-"""Every service of the box starts by its own command, is healthy by its own check, and is killed and started again.
+"""The services of the box without GPUs start by their own commands, are healthy by their own checks, and are killed and
+started again; the twins with GPUs are compared with them (``tests/deploy``).
 
 Real are PostgreSQL, Ray, our server, Prometheus and all that docker-compose.yml says of them (``box.py``). There is no
 package of Grafana: what its panels ask is asked of Prometheus, and its files are checked for what can be known without

@@ -151,24 +151,26 @@ def test_another_runtime_error_is_no_lack_of_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "passes"),
+    ("number", "passes", "remedy"),
     [
-        (errno.ENOSPC, True),
-        (errno.EDQUOT, True),
-        (errno.EROFS, False),
-        (errno.ENOTDIR, False),
-        (errno.EFBIG, False),
-        (errno.ELOOP, False),
-        (errno.ENAMETOOLONG, False),
+        (errno.ENOSPC, True, "make room"),
+        (errno.EDQUOT, True, "make room"),
+        (errno.EFBIG, False, "make room"),
+        (errno.EROFS, False, "give it the right to write there"),
+        (errno.EACCES, False, "give it the right to write there"),
+        (errno.EEXIST, False, "clear the path"),
+        (errno.ENOTDIR, False, "clear the path"),
+        (errno.ELOOP, False, "clear the path"),
+        (errno.ENAMETOOLONG, False, "clear the path"),
     ],
 )
-def test_what_the_disk_refuses_is_one_clear_error(tmp_path: Path, number: int, passes: bool) -> None:
+def test_what_the_disk_refuses_is_one_clear_error(tmp_path: Path, number: int, passes: bool, remedy: str) -> None:
     code, events, stderr = finish(tmp_path, "disk", {"errno": number})
     assert code == 1
     error = events[-1]["error"]
     assert (error["code"], error["retryable"]) == ("resources_unavailable", passes)
     assert "out/indices.npy" in stderr
-    assert "remedy: make room or name another path, then run the same command again: it continues" in stderr
+    assert f"remedy: {remedy} or name another path, then run the same command again: it continues" in stderr
     assert "Traceback" not in stderr
 
 

@@ -431,7 +431,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
     if name in {BACKUP, "unfinished.json", "home.json"}:
-        with pytest.raises((ArtifactError, UsageError), match=r"ordinary file|no mark|another home"):
+        with pytest.raises((ArtifactError, UsageError), match=r"ordinary file|no mark"):
             backup(home, dest)
     if name != "home.json":
         with pytest.raises((ArtifactError, UsageError), match=r"ordinary file|no backup|is missing|of another backup"):
@@ -682,6 +682,21 @@ def test_processes_that_open_a_new_home_at_once_agree_on_its_id(tmp_path: Path) 
             assert [path.name for path in place.iterdir()] == ["home.json"]
             assert str(read_identity(place)).startswith("home_")
     assert len({read_identity(place) for place in tmp_path.iterdir()}) == 20
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"kind": "home"}', '{"kind": "home", "id": 3}', "[" * 100_000, "\0"])
+def test_a_home_whose_id_cannot_be_read_is_not_taken_for_another(
+    tmp_path: Path, home: ServiceSettings, filled: Filled, text: str
+) -> None:
+    dest = tmp_path / "backup"
+    backup(home, dest)
+    before = (dest / BACKUP).read_bytes()
+    (home.home / "home.json").write_text(text)
+    for place in (dest, tmp_path / "new"):
+        with pytest.raises(ArtifactError, match="the home's id cannot be read"):
+            backup(home, place)
+    assert (dest / BACKUP).read_bytes() == before
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("there", ["nothing", "a folder", "a killed first backup"])

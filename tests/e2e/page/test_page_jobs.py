@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -139,7 +140,9 @@ def test_events_are_told_in_plain_words_and_an_empty_log_is_said_to_be(filled: F
         "build_seconds": 0.031,
         "projection": {"fingerprint": "6a8a7f", "counts": {"nodes": 2708, "points": 1}},
     }
-    warned = {"silent": True, "warnings": [["tied", "two rows end in a tie"]], "summary": summary}
+    (filled.folder / "summary").write_text(json.dumps(summary))
+    warnings = [["tied", "two rows end in a tie"]]
+    warned = {"silent": True, "warnings": warnings, "summary": str(filled.folder / "summary")}
     whole = submit(client, filled.graph, ("preprocess", warned))
     error = {key: FAULT[key] for key in ("code", "message", "remedy")}
     stalled = {"silent": True, "health": [["stalled", "loss is flat"]], "gate": str(gate), "exit": 3, "error": error}

@@ -20,7 +20,9 @@ type Coloring = "label" | "degree" | "job" | "none";
 
 const COLORINGS: Record<Coloring, string> = { label: "Label", degree: "Degree", job: "Job", none: "Nothing" };
 
-export function Explore({ set, query }: { set: Embedding; query: URLSearchParams }) {
+/** `reference` is what the address calls the set by, its id or an alias: another one would be another place. */
+export function Explore(props: { set: Embedding; reference: string; query: URLSearchParams }) {
+  const { set, reference, query } = props;
   const { points, problem } = usePoints(set.id);
   const [found, setFound] = useState<Found | null>(null);
   const [pointed, setPointed] = useState<string | null>(null);
@@ -29,7 +31,7 @@ export function Explore({ set, query }: { set: Embedding; query: URLSearchParams
   const coloring = offered.find((name) => name === query.get("color")) ?? offered[0] ?? "none";
   const classes = useMemo(() => points && classesOf(points, coloring, set), [points, coloring, set.id]);
   const turnTo = (changes: Record<string, string | undefined>) =>
-    turn(link(["embeddings", set.id], { ...Object.fromEntries(query), ...changes }));
+    turn(link(["embeddings", reference], { ...Object.fromEntries(query), ...changes }));
 
   const marks = useMemo((): Mark[] => {
     if (!points || found === null || found.node !== node) return [];

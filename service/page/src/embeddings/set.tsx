@@ -37,7 +37,7 @@ export function EmbeddingSet({ reference, query }: { reference: string; query: U
       {set && (
         <>
           <Tiles set={set} />
-          <Explore set={set} query={query} />
+          <Explore set={set} reference={reference} query={query} />
           <Quality set={set} />
           <Panel title="About this set" class="about">
             <Facts
