@@ -46,7 +46,10 @@ def test_the_method_follows_the_number_of_points_unless_forced(points: int, meth
 
 
 # UMAP's kernels compile first.
-@pytest.mark.parametrize("method", ["tsne", pytest.param("umap", marks=pytest.mark.timeout(900)), "pca"])
+# UMAP's kernels compile first.
+@pytest.mark.parametrize(
+    "method", ["tsne", pytest.param("umap", marks=[pytest.mark.slow, pytest.mark.timeout(900)]), "pca"]
+)
 def test_neighbours_stay_near_and_a_seed_has_one_map(tmp_path: Path, method: str) -> None:
     vectors = clusters(300)
     maps = []

@@ -57,8 +57,7 @@ def test_colours_are_those_of_labels(world: World, look: Look, dark: bool) -> No
     ]
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("count", [12, 15])
+@pytest.mark.parametrize(("count", "dark"), [(12, True), (15, False)])
 def test_twelve_labels_have_colours_of_their_own_and_the_rarest_of_more_are_others(
     world: World, look: Look, count: int, dark: bool
 ) -> None:
