@@ -46,7 +46,6 @@ def test_the_method_follows_the_number_of_points_unless_forced(points: int, meth
 
 
 # UMAP's kernels compile first.
-# UMAP's kernels compile first.
 @pytest.mark.parametrize(
     "method", ["tsne", pytest.param("umap", marks=[pytest.mark.slow, pytest.mark.timeout(900)]), "pca"]
 )
