@@ -30,7 +30,7 @@ from preprocessing.bundle import Bundle
 from preprocessing.errors import ArtifactError, DivergedError
 from preprocessing.ids import IdMap
 from preprocessing.stage import Emitter
-from trainer.health import judged
+from trainer.health import judge
 from trainer.layer_arrays import LayerFiles
 from trainer.model import Model
 from trainer.relations import embed_bundle
@@ -120,7 +120,7 @@ def write(
     """
     with build(out, EMBEDDING_SET, identity) as work:
         vectors = _infer(work.path, bundle, model, device, emitter)
-        if (state := judged(vectors)) is not None:
+        if (state := judge(vectors)) is not None:
             emitter.health(state.state, state.reason)
             told = {**told, "training": told["training"] | {"health": state.as_dict()}}
         bundle.ids.save(work.path)

@@ -25,7 +25,7 @@ from trainer.look import FEWEST_ROWS, MOST_ROWS
 from trainer.plateau import Plateau
 from trainer.trend import Trend
 
-__all__ = ["Health", "State", "judged"]
+__all__ = ["Health", "State", "judge"]
 
 MOST_NOISE = 0.05
 """Standard deviation over the mean: at a learning rate of 0, 0.0006 (grace) to 0.034 (cca_ssg) on Cora."""
@@ -104,14 +104,14 @@ class Health:
         return State("healthy")
 
 
-def judged(vectors_ND: npt.NDArray[Any]) -> State | None:
+def judge(vectors_ND: npt.NDArray[Any]) -> State | None:
     """``collapsed`` where the vectors that were made carry no information, by evenly spaced ones; else None, also where
     there are too few to tell.
     """
-    figures = collapse_figures(vectors_ND[:: max(1, -(-len(vectors_ND) // MOST_ROWS))])
-    if len(vectors_ND) < FEWEST_ROWS or not figures.collapsed:
+    if len(vectors_ND) < FEWEST_ROWS:
         return None
-    return _collapsed(figures.effective_rank, figures.mean_cosine)
+    figures = collapse_figures(vectors_ND[:: max(1, -(-len(vectors_ND) // MOST_ROWS))])
+    return _collapsed(figures.effective_rank, figures.mean_cosine) if figures.collapsed else None
 
 
 def _collapsed(rank: float, cosine: float) -> State:

@@ -24,7 +24,7 @@ TEXT_WIDTH = 74
 
 class ProgressView:
     """Draws events as they come; without a terminal, a line every ten seconds, and one at the end of a stage's part. A
-    part of few steps has long ones: each is told.
+    part of few steps has long ones: each that is reached is told.
     """
 
     compiling_said = False
@@ -96,7 +96,7 @@ class ProgressView:
             return
         if done == total:
             self.console.print(_line(stage, unit, done, total), highlight=False, soft_wrap=True)
-        elif total <= FEW_STEPS or time.monotonic() - self._said_at >= LINE_EVERY_S:
+        elif 0 < done <= total <= FEW_STEPS or time.monotonic() - self._said_at >= LINE_EVERY_S:
             shown = self._progress.tasks[task].fields
             words = [_line(stage, unit, done, total), shown["rate"], shown["left"], shown["figures"]]
             self.console.print(", ".join(word for word in words if word), highlight=False, soft_wrap=True)

@@ -349,7 +349,7 @@ CASES: dict[str, Case] = {
         ],
     ),
     "GET /v1/keys": Case("admin", [(Ask(), 200, {})]),
-    "GET /v1/keys/self": Case("read", [(Ask(), 200, {})]),
+    "GET /v1/key": Case("read", [(Ask(), 200, {})]),
     "POST /v1/keys": Case(
         "admin",
         [(Ask(json={"name": "another", "scopes": ["read"]}), 201, {"scopes": ["read"], "revoked_at": None})],

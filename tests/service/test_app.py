@@ -258,15 +258,15 @@ def test_keys_and_scopes(tmp_path: Path) -> None:
 def test_a_key_of_any_scope_is_told_what_it_may_do(tmp_path: Path) -> None:
     with running_app(settings_in(tmp_path)) as client:
         every = ["read", "write", "admin"]
-        assert client.get("/v1/keys/self").json() == {"id": None, "name": None, "scopes": every}
+        assert client.get("/v1/key").json() == {"id": None, "name": None, "scopes": every}
         store = client.app.state.store  # type: ignore[attr-defined]
         made = {name: store.create_key(name, [name]) for name in every}
         made["both"] = store.create_key("both", ["write", "read"])
         for name, scopes in {"read": every[:1], "write": every[:2], "admin": every, "both": every[:2]}.items():
             key, token = made[name]
-            answer = client.get("/v1/keys/self", headers={"Authorization": f"Bearer {token}"})
+            answer = client.get("/v1/key", headers={"Authorization": f"Bearer {token}"})
             assert answer.json() == {"id": key.id, "name": name, "scopes": scopes}
-        problem(client.get("/v1/keys/self"), 401, "unauthorized")
+        problem(client.get("/v1/key"), 401, "unauthorized")
 
 
 def test_keys_over_http(tmp_path: Path) -> None:

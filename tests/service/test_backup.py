@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
@@ -836,19 +836,6 @@ def test_beside_a_running_server_whose_jobs_write_and_delete(tmp_path: Path) -> 
             stop.set()
             worker.join()
         assert server.client.get("/readyz").status_code == 200
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
-        pytest.skip("no file system may be mounted here")
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", "-l", disk], check=True)
 
 
 def test_a_full_disk_leaves_the_backup_before(tmp_path: Path, small_disk: Path, home: ServiceSettings) -> None:

@@ -106,13 +106,14 @@ def test_a_demo_run_again_deletes_what_it_made_alone_and_says_so(
     try:
         made = [write_set(tmp_path / name, np.eye(3, 4, dtype=np.float32)) for name in ("last", "kept", "other")]
         last, kept, other = (add_set(store, path) for path in made)
-        store.put_alias("mine", kept)
+        store.put_alias("kept", kept)
     finally:
         store.close()
     with Client(str(server.client.base_url)) as client:
         for ref in (last, kept):
             remove_last(client, client.embedding(ref), Console(stderr=True))
         left = {one.id for one in client.embeddings()}
+        client.delete_alias("kept")
     assert {last, kept, other} & left == {kept, other}
     said = capsys.readouterr().err
     assert f"{last} is deleted" in said

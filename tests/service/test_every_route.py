@@ -197,9 +197,7 @@ def _spoiled(body: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("path", [*DOCUMENT["paths"], "/", "/page/theme.js"])
 def test_other_methods_are_told_which_there_are(filled: World, path: str) -> None:
     url = re.sub(r"{\w+}", "nothing", path)
-    # Those of every template that the address fits: /v1/keys/self is an id to DELETE /v1/keys/{id}.
-    routes = [route.split(" ", 1) for route in OPERATIONS]
-    known = {method for method, at in routes if re.fullmatch(re.sub(r"{\w+}", "[^/]+", at), url)} or {"GET"}
+    known = {route.split(" ")[0] for route in OPERATIONS if route.split(" ", 1)[1] == path} or {"GET"}
     known |= {"HEAD"} if path in WITH_HEAD else set()
     for method in METHODS:
         if method in known:

@@ -77,7 +77,15 @@ def test_progress_and_phase_show_while_a_stage_runs(client: TestClient, folder: 
     gate = tmp_path / "gate"
     job = submit(client, add_graph(client, folder), ("one", {"gate": str(gate)}))
     progress = wait_for(lambda: job_of(client, job)["progress"])
-    assert progress == {"stage": "one", "done": 0, "total": 2, "unit": "rows", "rate": 0.0, "eta_s": None}
+    assert progress == {
+        "stage": "one",
+        "done": 0,
+        "total": 2,
+        "unit": "rows",
+        "rate": 0.0,
+        "eta_s": None,
+        "compiling": False,
+    }
     assert job_of(client, job)["phase"] == "one"
     gate.touch()
     assert wait_end(client, job)["status"] == "succeeded"
@@ -174,16 +182,22 @@ def test_a_start_that_the_machine_refuses_is_tried_again(
     assert error["where"].endswith("plan.json")
 
 
-def test_no_attempt_is_spent_while_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full: list[int] = []
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """While it holds an errno, nothing can be written to a home, for that."""
+    numbers: list[int] = []
     really = Store.check_room
 
     def check_room(store: Store) -> None:
-        if full:
-            raise OSError(full[0], os.strerror(full[0]))
+        if numbers:
+            raise OSError(numbers[0], os.strerror(numbers[0]))
         really(store)
 
     monkeypatch.setattr(Store, "check_room", check_room)
+    return numbers
+
+
+def test_no_attempt_is_spent_while_nothing_can_be_written(tmp_path: Path, full: list[int]) -> None:
     settings = settings_in(tmp_path, max_attempts=2, retry_after_s=0.1)
     with running_app(settings) as client:
         gate = tmp_path / "gate"
@@ -222,18 +236,7 @@ def test_a_runner_told_to_stop_goes_on_without_it_counting_as_a_loss(tmp_path: P
         assert completed(settings, job) == [f"{job} one"]
 
 
-def test_a_runner_told_to_stop_on_a_full_disk_waits_for_room_and_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    full: list[int] = []
-    really = Store.check_room
-
-    def check_room(store: Store) -> None:
-        if full:
-            raise OSError(full[0], os.strerror(full[0]))
-        really(store)
-
-    monkeypatch.setattr(Store, "check_room", check_room)
+def test_a_runner_told_to_stop_on_a_full_disk_waits_for_room_and_loses_nothing(tmp_path: Path, full: list[int]) -> None:
     settings = settings_in(tmp_path, max_attempts=1)
     gate = tmp_path / "gate"
     with running_app(settings) as client:

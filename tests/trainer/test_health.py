@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from trainer.evaluation.collapse import collapse_figures
-from trainer.health import Health, judged
+from trainer.health import Health, judge
 from trainer.trend import Trend
 
 EPOCHS = 400
@@ -44,7 +44,7 @@ def test_one_look_in_between_is_no_collapse() -> None:
     ids=["zero", "alike", "one line", "apart", "too few to tell"],
 )
 def test_what_was_made_in_the_end_is_judged_too(vectors: np.ndarray, collapsed: bool) -> None:
-    found = judged(vectors)
+    found = judge(vectors)
     assert (found is not None) == collapsed
     if found is not None:
         assert found.state == "collapsed"

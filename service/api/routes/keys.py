@@ -1,4 +1,4 @@
-"""``/v1/keys``: API keys, for keys of scope admin; any key may ask what it is itself."""
+"""``/v1/keys``: API keys, for keys of scope admin; ``/v1/key``: the one that a request was sent with, for any."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from service.store import ApiKey, Scope
 __all__ = ["router"]
 
 log = structlog.get_logger(__name__)
-router = APIRouter(prefix="/v1/keys", tags=["keys"])
+router = APIRouter(prefix="/v1", tags=["keys"])
 
 
 class KeyRequest(Body):
@@ -61,27 +61,27 @@ class OwnKeyAnswer(Answer):
     scopes: list[Scope]
 
 
-@router.post("", status_code=status.HTTP_201_CREATED, dependencies=[ADMIN])
+@router.post("/keys", status_code=status.HTTP_201_CREATED, dependencies=[ADMIN])
 def create_key(request: KeyRequest, store: StoreDep) -> NewKeyAnswer:
     """Make a key. The first one made shuts the server to requests without."""
     key, token = store.create_key(request.name, request.scopes)
     return NewKeyAnswer(**KeyAnswer.model_validate(key).model_dump(), token=token)
 
 
-@router.get("/self")
+@router.get("/key")
 async def get_own_key(request: Request) -> OwnKeyAnswer:
     """The key that this request was sent with, and what it may do; for a key of any scope."""
     key: ApiKey | None = request.state.key
     return OwnKeyAnswer(id=key and key.id, name=key and key.name, scopes=allowed_scopes(key))
 
 
-@router.get("", dependencies=[ADMIN])
+@router.get("/keys", dependencies=[ADMIN])
 def list_keys(store: StoreDep) -> KeysAnswer:
     """Keys, live and revoked."""
     return KeysAnswer(items=[KeyAnswer.model_validate(key) for key in store.list_keys()])
 
 
-@router.delete("/{id}", status_code=status.HTTP_204_NO_CONTENT, dependencies=[ADMIN])
+@router.delete("/keys/{id}", status_code=status.HTTP_204_NO_CONTENT, dependencies=[ADMIN])
 def revoke_key(id: str, store: StoreDep, settings: SettingsDep) -> None:
     """End a key for good, at once; one that `rgrl keys revoke` ends is refused within a second."""
     store.revoke_key(id)

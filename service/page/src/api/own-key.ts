@@ -10,7 +10,7 @@ const own = new State<OwnKey | null>(null);
 
 /** Asked once, by the frame of all views. */
 export function useAskOwnKey(): void {
-  const { data } = useQuery<OwnKey>("/v1/keys/self");
+  const { data } = useQuery<OwnKey>("/v1/key");
   useEffect(() => own.set(data ?? null), [data]);
 }
 
