@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from embedding_fixtures import write_bundle
 from page_harness import Look, faults, overflows
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 from service_harness import Server, add_graph, job_of, settings_in, submit, wait_end, wait_for
 
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -433,6 +433,44 @@ def test_a_key_is_shown_what_it_can_do_and_why_not_more(filled: Filled, look: Lo
                 client.delete(f"/v1/keys/{key['id']}", headers=headers)
         client.delete(f"/v1/keys/{root['id']}", headers=headers)
         client.delete("/v1/aliases/kept")
+
+
+def test_a_key_is_given_once_though_the_one_before_it_is_refused_later(filled: Filled, look: Look) -> None:
+    """Whatever is asked with the key before, an event stream too; while a key is wanted, nothing is asked."""
+    client = filled.server.client
+    root = client.post("/v1/keys", json={"name": "root", "scopes": ["admin"]}).json()
+    try:
+        page = look(filled.server, f"#/jobs/{filled.done}", key="wrong")
+        wanted = page.get_by_role("dialog", name="API key")
+        expect(wanted).to_contain_text("does not know the API key")
+        asked: list[Route] = []
+
+        def hold(route: Route) -> None:
+            asked.append(route)
+            if route.request.headers["authorization"] != "Bearer also-wrong":
+                route.continue_()
+
+        page.wait_for_load_state("networkidle")
+        page.route("**/v1/**", hold)
+        page.wait_for_timeout(3500)
+        assert asked == [], "it is signed out"
+        for key in ("also-wrong", root["token"]):
+            page.get_by_label("Key", exact=True).fill(key)
+            page.keyboard.press("Enter")
+            expect(wanted).to_have_count(0)
+            if key == "also-wrong":
+                page.wait_for_timeout(1500)
+                late = list(asked)
+                assert any(route.request.url.endswith("/events") for route in late)
+                late.pop(0).continue_()
+                expect(wanted).to_be_visible()
+        for route in late:
+            route.continue_()
+        expect(page.get_by_role("region", name="Events, latest first").get_by_text("It succeeded.")).to_be_visible()
+        page.wait_for_timeout(500)
+        expect(wanted).to_have_count(0)
+    finally:
+        client.delete(f"/v1/keys/{root['id']}", headers={"Authorization": f"Bearer {root['token']}"})
 
 
 def test_a_set_is_called_by_its_job_or_its_graph_beside_its_id(filled: Filled, look: Look) -> None:

@@ -76,8 +76,9 @@ export interface Options {
 
 /** Send a request; the answer is one of success. A `Problem` otherwise, an `AbortError` after `signal`. */
 export async function send(path: string, { method = "GET", body, headers = {}, signal }: Options = {}): Promise<Response> {
+  const used = key;
   const sent: Record<string, string> = { ...headers };
-  if (key) sent.Authorization = `Bearer ${key}`;
+  if (used) sent.Authorization = `Bearer ${used}`;
   if (body !== undefined) sent["Content-Type"] = "application/json";
   let response: Response;
   try {
@@ -94,7 +95,8 @@ export async function send(path: string, { method = "GET", body, headers = {}, s
   reached.set(true);
   if (response.ok) return response;
   const problem = new Problem(response.status, await response.json().catch(() => null));
-  if (problem.status === 401) keyWanted.set(key === null ? "This server needs an API key." : problem.message);
+  // What refuses a key that another has taken the place of since is no word on that one.
+  if (problem.status === 401 && used === key) keyWanted.set(key === null ? "This server needs an API key." : problem.message);
   throw problem;
 }
 

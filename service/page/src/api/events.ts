@@ -34,8 +34,9 @@ export async function follow(path: string, signal: AbortSignal, onMessages: (mes
   }
 }
 
-function keyGiven(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
+async function keyGiven(signal: AbortSignal): Promise<void> {
+  if (keyWanted.value === null) return;
+  await new Promise<void>((resolve) => {
     const leave = keyWanted.follow((wanted) => {
       if (wanted === null) done();
     });

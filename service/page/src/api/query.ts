@@ -74,7 +74,9 @@ export function useAsked<Answer>(
       } catch (error) {
         if (stop.signal.aborted || mine !== round) return;
         if (!(error instanceof Problem)) throw error;
-        // A key is being asked for, or the page says that the server is away: what is shown stays.
+        // A key is being asked for, or the page says that the server is away: what is shown stays. Without a key,
+        // nothing is asked until one is given.
+        if (error.status === 401) wait = 0;
         // What is gone is not asked for again, nor shown as it was.
         const gone = error.status === 404;
         if (gone) {
