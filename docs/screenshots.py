@@ -8,58 +8,24 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import socket
-import subprocess
-import sys
+import signal
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from playwright.sync_api import Page, expect, sync_playwright
+from rich.console import Console
 
 from service.cli.demo.graph import write_digits
+from service.cli.demo.server import served
 from service.client import Client
-from service.client.transport import UnreachableError
 
 IMAGES = Path(__file__).parent / "images"
 LIMIT_BYTES = 150_000
 NODE = 1004
-WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+WINDOW = {"width": 1280, "height": 800}
 SETTINGS = {"evaluate": {"splits": 3}, "preprocess": {"ppr": {"top_k": 8}}}
 RUNS = {"digits": {"run": {"epochs": 120}}, "digits, lr 0.01": {"run": {"epochs": 120}, "optimizer": {"lr": 0.01}}}
-
-
-@contextmanager
-def served(home: Path) -> Iterator[str]:
-    """A server of ``home`` with the digits' tables under its data root; its address."""
-    write_digits(home / "data" / "digits")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = ["serve", "--home", str(home / "home"), "--port", str(port), "--data-root", str(home / "data")]
-    with (home / "server.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-m", "service.cli", *command], stdout=log, stderr=log)
-        address = f"http://127.0.0.1:{port}"
-        try:
-            _wait(address)
-            yield address
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _wait(address: str) -> None:
-    with Client(address) as client:
-        for _ in range(600):
-            try:
-                client.info()
-            except UnreachableError:
-                time.sleep(0.1)
-            else:
-                return
-    raise SystemExit("the server does not answer; see server.log in its home")
 
 
 def filled(address: str) -> dict[str, str]:
@@ -82,9 +48,8 @@ def filled(address: str) -> dict[str, str]:
         return {"graph": graph.id, "job": one, "other": other}
 
 
-def shot(page: Page, name: str, place: str, *, dark: bool = False, narrow: bool = False, closer: bool = False) -> None:
+def shot(page: Page, name: str, place: str, *, dark: bool = False, closer: bool = False) -> None:
     """One view as ``images/NAME.png``, once it has come to rest; ``closer``: a map about its chosen node."""
-    page.set_viewport_size(NARROW if narrow else WIDE)
     page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
     page.goto(f"/{place}")
     expect(page.locator("[aria-busy]")).to_have_count(0, timeout=30_000)
@@ -99,32 +64,38 @@ def shot(page: Page, name: str, place: str, *, dark: bool = False, narrow: bool 
 
 def look(page: Page, made: dict[str, str]) -> None:
     """Every view that the docs show."""
-    shot(page, "overview", "#/")
     shot(page, "job", f"#/jobs/{made['job']}", dark=True)
     shot(page, "compare", f"#/jobs/compare?id={made['job']}&id={made['other']}")
     shot(page, "new-job", f"#/jobs/new?graph={made['graph']}")
     shot(page, "graph", f"#/graphs/{made['graph']}")
-    shot(page, "map", "#/embeddings/digits")
     shot(page, "map-node", f"#/embeddings/digits?node={NODE}", dark=True, closer=True)
-    shot(page, "map-narrow", f"#/embeddings/digits?node={NODE}", narrow=True)
-    shot(page, "graph-narrow", f"#/graphs/{made['graph']}", dark=True, narrow=True)
 
 
 def main() -> None:
-    """Serve, make what is to be seen, and look."""
+    """Serve, make what is to be seen, and look; nothing of it is left running, whether it ends or is ended."""
+    signal.signal(signal.SIGTERM, _end)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--home", type=Path, help="where to keep what is trained; default: nowhere")
-    home = parser.parse_args().home
+    kept = parser.parse_args().home
     chromium = shutil.which("chromium")
     if chromium is None:
         raise SystemExit("there is no chromium on the path. Remedy: apt-get install chromium")
     IMAGES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, served(home or Path(folder)) as address:
-        made = filled(address)
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-            look(browser.new_page(base_url=address), made)
-            browser.close()
+    with tempfile.TemporaryDirectory() as folder:
+        home = kept or Path(folder)
+        write_digits(home / "data" / "digits")
+        options = ["--home", str(home / "home"), "--data-root", str(home / "data")]
+        with served(options, home / "server.log", Console(stderr=True)) as (_, address):
+            made = filled(address)
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+                look(browser.new_page(base_url=address, viewport=WINDOW), made)
+                browser.close()
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit("it was asked to end")
 
 
 if __name__ == "__main__":

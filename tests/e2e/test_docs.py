@@ -330,6 +330,13 @@ def test_every_link_leads_somewhere(page: str) -> None:
             assert anchor in anchors(str(file.resolve().relative_to(ROOT))), target
 
 
+def test_every_image_is_shown_and_drawn() -> None:
+    """By some page, and by the script of the docs' images."""
+    shown = {name for page in PAGES for name in re.findall(r"!\[[^\]]+\]\([./a-z]*images/([^)]+)\)", read(page))}
+    drawn = {f"{name}.png" for name in re.findall(r'shot\(page, "([^"]+)"', read("docs/screenshots.py"))}
+    assert shown == drawn == {path.name for path in (ROOT / "docs" / "images").iterdir()}
+
+
 def test_every_page_is_listed() -> None:
     pages = {page for page in PAGES if page.startswith("docs/")} - {"docs/index.md"}
     for listing in ("README.md", "docs/index.md"):

@@ -7,25 +7,22 @@ left unfinished is cancelled first.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import httpx2
 from rich.console import Console
 
 from preprocessing.errors import Interrupted, RgrlError
 from service.cli.demo.graph import write_digits
 from service.cli.demo.report import figures, print_report
+from service.cli.demo.server import cancel_unfinished, served
 from service.cli.graph_sources import graph_request
 from service.cli.output import log_before, print_json
 from service.client import Client, Embedding, Job
@@ -34,9 +31,6 @@ from service.client.transport import ConflictError
 __all__ = ["run"]
 
 ALIAS = "demo"
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
-LOG_TAIL = 2000
 # What a demo has time for on two cores.
 MOST_EPOCHS = 300
 MOST_NODE_EPOCHS = 600_000
@@ -68,7 +62,7 @@ def run(graph: str | None, label: str | None, *, keep: bool, as_json: bool) -> i
     request = graph_request(named, data / "pyg", {} if label is None else {"label": label})
     roots = _outermost([data, *_folders(request)])
     options = ["--home", str(root / "home"), *(part for folder in roots for part in ("--data-root", str(folder)))]
-    with _server(options, root / "server.log", console) as (process, url):
+    with served(options, root / "server.log", console) as (process, url):
         with Client(url) as client:
             embedding = _pipeline(client, request, Path(named).stem, console, digits=graph is None)
             report = figures(client, embedding)
@@ -98,58 +92,9 @@ def _outermost(folders: list[Path]) -> list[Path]:
     return [folder for folder in folders if not any(other in folder.parents for other in folders)]
 
 
-@contextlib.contextmanager
-def _server(options: list[str], log_path: Path, console: Console) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """The real server, as a process of its own; ended, with whatever job still runs, when left."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-P", "-m", "service.cli", "serve", *options, "--port", str(port)]
-    console.print(f"Starting the server at {url} (its log: {log_path})", soft_wrap=True)
-    with log_path.open("wb") as log:
-        # In a session of its own, so that Ctrl-C reaches this process alone, which then ends both in order.
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    try:
-        _wait_until_ready(process, url, log_path)
-        yield process, url
-    finally:
-        if process.poll() is None:
-            with contextlib.suppress(RgrlError), Client(url) as client:
-                _cancel_unfinished(client)
-            process.terminate()
-            process.wait(STOP_TIMEOUT_S)
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log_path: Path) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        try:
-            if httpx2.get(f"{url}/readyz", trust_env=False).is_success:
-                return
-        except httpx2.TransportError:
-            time.sleep(0.1)
-    tail = log_path.read_text(encoding="utf-8", errors="replace")[-LOG_TAIL:]
-    raise RgrlError(
-        "the demo's server did not start", given=tail.strip(), remedy="stop the server of an earlier demo, if one runs"
-    )
-
-
-def _cancel_unfinished(client: Client) -> None:
-    """End every unfinished job: jobs outlive their server by design, but not the demo's."""
-    for status in ("queued", "running"):
-        for job in client.jobs(status=status):
-            client.cancel(job.id)
-            client.wait(job.id)
-
-
 def _pipeline(client: Client, request: dict[str, Any], name: str, console: Console, *, digits: bool) -> Embedding:
     """Register the graph, run a pipeline on it, and return the embedding set that the alias now names."""
-    _cancel_unfinished(client)
+    cancel_unfinished(client)
     before = next((one for one in client.embeddings() if ALIAS in one.aliases), None)
     graph = client.register_graph(**request, name=name)
     settings = DIGITS

@@ -9,6 +9,7 @@ import { useQuery } from "./api/query";
 import type { Info } from "./api/types";
 import { Aliases } from "./aliases/view";
 import { ConfirmHost } from "./components/dialog";
+import { FocusKeeper } from "./components/focus";
 import { Icon, type IconName } from "./components/icons";
 import { Keyboard, showShortcuts } from "./components/keyboard";
 import { Empty, Loading } from "./components/notes";
@@ -79,6 +80,7 @@ export function App() {
       <ToastHost />
       <ConfirmHost />
       <Keyboard />
+      <FocusKeeper />
       <SignIn />
     </>
   );

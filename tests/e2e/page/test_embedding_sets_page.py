@@ -97,8 +97,10 @@ def test_quality_tells_the_figures_of_the_report(world: World, look: Look) -> No
         "Mean cosine of two nodes": "0.0312",
         "Spread of a dimension": "0.2, where even is 0.25",
         "Idle dimensions": "12.5 %",
-        f"Recall of the index at {recall['k']}": f"{recall['value']:.4g}",
     }
+    expect(page.get_by_role("region", name="About this set")).to_contain_text(
+        f"recall@{recall['k']} {recall['value']:.4g}"
+    )
     expect(panel.get_by_role("img", name="Loss from 9.5 in epoch 1 to 4.25 in epoch 3")).to_be_visible()
 
 

@@ -66,7 +66,7 @@ def test_keyboard_alone(server: Server, look: Look) -> None:
         expect(page.get_by_role("heading", level=1)).to_be_focused()
     press("?")
     shortcuts = page.get_by_role("dialog", name="Shortcuts")
-    expect(shortcuts).to_be_visible()
+    expect(shortcuts.get_by_role("heading")).to_be_focused()
     assert faults(page) == []
     licences = shortcuts.get_by_role("link", name="Licences").get_attribute("href")
     assert "apache-arrow" in server.client.get(licences).text
@@ -135,12 +135,15 @@ def test_keys_are_made_shown_once_asked_for_and_revoked(server: Server, look: Lo
     page = look(server, "#/keys")
     expect(page.get_by_text("No keys")).to_be_visible()
     page.get_by_role("button", name="New key").click()
+    expect(page.get_by_label("Name")).to_be_focused()
     page.get_by_label("Name").fill("<b>mine</b>")
     page.get_by_role("button", name="Make key").click()
     shown = page.get_by_role("dialog", name="The key <b>mine</b>")
-    expect(shown).to_be_visible()
+    expect(shown.get_by_role("button", name="Copy")).to_be_focused()
     assert faults(page) == []
+    page.set_viewport_size({"width": 390, "height": 844})
     assert shown.locator(".secret .copy-word").bounding_box()["width"] > 20, "that it can be copied is seen"
+    page.set_viewport_size({"width": 1280, "height": 800})
     token = shown.locator(".secret code").inner_text()
     page.get_by_role("button", name="Done").click()
     # This page goes on with the key that it made; the next has to be given one.
@@ -148,7 +151,7 @@ def test_keys_are_made_shown_once_asked_for_and_revoked(server: Server, look: Lo
     assert token not in page.content()
     other = look(server, "#/jobs")
     asked = other.get_by_role("dialog", name="API key")
-    expect(asked).to_be_visible()
+    expect(other.get_by_label("Key", exact=True)).to_be_focused()
     other.keyboard.press("Escape")
     expect(asked).to_be_visible()
     assert faults(other) == []
@@ -162,12 +165,14 @@ def test_keys_are_made_shown_once_asked_for_and_revoked(server: Server, look: Lo
     assert server.client.get("/v1/jobs").status_code == 401
     page.get_by_role("button", name="Revoke <b>mine</b>").click()
     expect(page.get_by_role("dialog")).to_contain_text("answers whoever reaches it, another refuses every request")
-    page.get_by_role("button", name="Revoke key").click()
+    expect(page.get_by_role("button", name="Keep")).to_be_focused()
+    page.get_by_role("button", name="Revoke key").press("Enter")
     expect(page.get_by_text("the server answers without a key again")).to_be_visible()
     expect(page.get_by_text("No key is live")).to_be_visible()
     expect(page.get_by_role("button", name="Forget my key")).to_have_count(0)
     # Without a live key the server, of loopback alone, needs none.
     expect(page.get_by_role("row", name="<b>mine</b>")).to_contain_text("revoked")
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
     assert server.client.get("/v1/jobs").status_code == 200
 
 

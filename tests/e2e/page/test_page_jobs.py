@@ -106,9 +106,11 @@ def test_a_job_is_cancelled_and_deleted_by_keyboard(filled: Filled, look: Look) 
     page.keyboard.press("Enter")
     asked = page.get_by_role("dialog", name="Cancel unwanted?")
     expect(asked).to_be_visible()
+    expect(asked.get_by_role("button", name="Keep")).to_be_focused()
     assert job_of(filled.server.client, job)["status"] == "running"
     asked.get_by_role("button", name="Cancel job").press("Enter")
     expect(page.locator(".view-title .status")).to_have_text("cancelled")
+    expect(page.get_by_role("button", name="Delete")).to_be_focused()
     expect(page.locator(".phases .status").last).to_have_attribute("data-status", "cancelled")
     page.get_by_role("button", name="Delete").press("Enter")
     dialog = page.get_by_role("dialog", name="Delete unwanted?")
@@ -120,6 +122,7 @@ def test_a_job_is_cancelled_and_deleted_by_keyboard(filled: Filled, look: Look) 
     dialog.get_by_role("button", name="Delete job").press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
     expect(page.get_by_role("link", name="unwanted")).to_have_count(0)
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
     assert filled.server.client.get(f"/v1/jobs/{job}").status_code == 404
 
 
@@ -161,8 +164,8 @@ def test_events_are_told_in_plain_words_and_an_empty_log_is_said_to_be(filled: F
         ["preprocess", "It succeeded."],
         [
             "preprocess",
-            "Preprocess is done. Index hnsw, recall at 10 0.9877, 2,708 nodes, 5,278 edges, 1,200 epochs, 1,200 steps, "
-            "60.64 s, test accuracy rgrl 0.8313, 0.031 s, 1 point of the map.",
+            "Preprocess is done. Index hnsw, recall@10 0.9877, 2,708 nodes, 5,278 edges, 1,200 epochs, 1,200 steps, "
+            "trained in 60.64 s, test accuracy rgrl 0.8313, built in 0.031 s, 1 point of the map.",
         ],
         ["preprocess", "Warning: Two rows end in a tie."],
         ["preprocess", "Preprocess began."],
@@ -170,7 +173,7 @@ def test_events_are_told_in_plain_words_and_an_empty_log_is_said_to_be(filled: F
         ["", "It was queued."],
     ]
     log = page.get_by_role("region", name="End of the log")
-    expect(log).to_have_text("Nothing was logged at all.")
+    expect(log).to_have_text("Nothing was logged.")
     assert told(broken, "Stalled: Loss is flat.")[0] == ["train", "Stalled: Loss is flat."]
     expect(log).to_have_text("Nothing was logged yet.")
     gate.touch()
@@ -206,6 +209,9 @@ def test_a_failure_says_where_and_what_to_do(filled: Filled, look: Look) -> None
     why = page.get_by_role("region", name="Why it failed")
     for words in ("A feature is not finite.", "Fill the row.", "row 17", "input_invalid"):
         expect(why).to_contain_text(words)
+    # Only training has figures.
+    expect(page.get_by_role("region", name="Figures")).to_have_count(0)
+    expect(page.get_by_role("link", name="Compare")).to_have_count(0)
 
 
 def test_jobs_are_filtered_and_compared(filled: Filled, look: Look) -> None:
@@ -217,6 +223,7 @@ def test_jobs_are_filtered_and_compared(filled: Filled, look: Look) -> None:
     page.reload()
     expect(page.get_by_role("link", name="broken")).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_label("Compare broken")).to_have_count(0)
     page.get_by_label("Kind").select_option("ingest")
     expect(page.get_by_text("No job is of this status and kind")).to_be_visible()
     page.get_by_role("button", name="Show all").click()
@@ -271,6 +278,7 @@ def test_a_graph_is_registered_looked_into_and_deleted(filled: Filled, look: Loo
     page.get_by_role("button", name="Delete graph").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Graphs")
     expect(page.get_by_role("link", name="mine")).to_have_count(0)
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
 
 
 def test_an_alias_is_made_switched_and_not_overwritten(filled: Filled, look: Look) -> None:
@@ -278,11 +286,13 @@ def test_an_alias_is_made_switched_and_not_overwritten(filled: Filled, look: Loo
     sets = [job_of(client, job)["embedding"] for job in (filled.done, filled.other)]
     page = look(filled.server, "#/aliases")
     page.get_by_role("button", name="New alias").click()
+    expect(page.get_by_label("Name")).to_be_focused()
     page.get_by_label("Name").fill("live")
     page.get_by_label("Embedding set").select_option(sets[0])
     page.get_by_role("button", name="Make alias").click()
     expect(page.get_by_role("row", name="live")).to_be_visible()
     page.get_by_role("button", name="Switch live").click()
+    expect(page.get_by_label("Embedding set")).to_be_focused()
     # Someone else was quicker.
     assert client.put("/v1/aliases/live", json={"embedding": sets[1]}).status_code == 200
     page.get_by_label("Embedding set").select_option(sets[0])
@@ -295,6 +305,36 @@ def test_an_alias_is_made_switched_and_not_overwritten(filled: Filled, look: Loo
     page.get_by_role("button", name="Delete live").click()
     page.get_by_role("button", name="Delete alias").click()
     expect(page.get_by_text("No aliases yet")).to_be_visible()
+
+
+def test_the_focus_goes_on_from_a_row_that_has_gone(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    made = job_of(client, filled.done)["embedding"]
+    for name in ("one", "three", "two"):
+        client.put(f"/v1/aliases/{name}", json={"embedding": made})
+    page = look(filled.server, "#/aliases")
+    heading = page.get_by_role("heading", level=1)
+    for name, goes_to in (("one", page.get_by_role("link", name="three")), ("two", heading), ("three", heading)):
+        page.get_by_role("button", name=f"Delete {name}").press("Enter")
+        page.get_by_role("button", name="Delete alias").press("Enter")
+        expect(page.get_by_role("link", name=name, exact=True)).to_have_count(0)
+        expect(goes_to).to_be_focused()
+    page.goto(f"/#/jobs/compare?id={filled.done}&id={filled.other}")
+    page.get_by_role("button", name=f"Leave out {MARKUP}").press("Enter")
+    expect(page.get_by_role("row", name="other").get_by_role("link")).to_be_focused()
+
+
+def test_on_a_phone_no_short_name_is_broken_into_letters(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    client.put("/v1/aliases/digits", json={"embedding": job_of(client, filled.done)["embedding"]})
+    page = look(filled.server, "#/aliases", width=390)
+    named = page.get_by_role("link", name="digits", exact=True)
+    assert named.bounding_box()["height"] < 30
+    page.goto(f"/#/jobs/compare?id={filled.other}")
+    named = page.get_by_role("row").get_by_role("link", name="other")
+    assert named.bounding_box()["height"] < 30
+    assert named.locator("i").bounding_box()["width"] == 14, "the colour of its curve"
+    client.delete("/v1/aliases/digits")
 
 
 def test_a_set_that_its_job_still_works_on_is_not_offered_to_an_alias(filled: Filled, look: Look) -> None:

@@ -50,7 +50,8 @@ def test_tables_are_registered_and_ingested_by_keyboard_alone(server: Server, lo
     expect(page.locator(".estimate")).to_contain_text("MiB")
     page.get_by_role("button", name="Submit ingest").press("Enter")
     expect(page.locator(".view-title .status")).to_have_text("succeeded", timeout=60_000)
-    page.get_by_role("link", name="graph_").press("Enter")
+    expect(page.get_by_role("link", name="tables")).to_have_css("text-decoration-line", "underline")
+    page.get_by_role("link", name="tables").press("Enter")
     expect(page.locator(".tile").filter(has_text="Nodes").first).to_contain_text(str(NODES))
     expect(page.get_by_role("table", name="Nodes by their number of neighbours")).to_be_visible()
     expect(page.locator(".described").filter(has_text="columns")).to_have_text(re.compile("columns 6: x, y_, … f3"))
@@ -142,11 +143,24 @@ def test_what_is_needed_is_told_at_its_field_once_a_submit_is_tried(server: Serv
     page.get_by_role("button", name="Submit preprocess").press("Enter")
     needed(page, ["/previous/graph"])
     page = look(server, "#/graphs?new=1")
-    page.get_by_label("From").select_option("npz")
-    page.get_by_role("button", name="Register", exact=True).press("Enter")
-    needed(page, ["/source/path"])
+    for source, pointers in {
+        "tables": ["/source/edges"],
+        "pyg": ["/source/name", "/source/root"],
+        "bundle": ["/bundle"],
+        "npz": ["/source/path"],
+    }.items():
+        page.get_by_label("From").select_option(source)
+        needed(page, [])
+        page.get_by_role("button", name="Register", exact=True).press("Enter")
+        needed(page, pointers)
     page.keyboard.type("graph.npz")
     expect(page.locator("[aria-invalid=true]")).to_have_count(0)
+    # Several relations are in the place of one edge table.
+    page.get_by_label("From").select_option("tables")
+    page.get_by_role("button", name="Register", exact=True).press("Enter")
+    page.get_by_text("More", exact=True).click()
+    page.get_by_label("Relations").fill("knows=knows.parquet")
+    needed(page, [])
 
 
 def test_settings_that_are_called_as_what_is_sought_come_first(server: Server, look: Look) -> None:

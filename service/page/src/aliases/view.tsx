@@ -61,7 +61,7 @@ export function Aliases() {
       cell: (alias) => (
         <>
           {named.get(alias.embedding) && `${named.get(alias.embedding)} `}
-          <a href={link(["embeddings", alias.embedding])} title={alias.embedding}>
+          <a class="nowrap" href={link(["embeddings", alias.embedding])} title={alias.embedding}>
             {shortId(alias.embedding)}
           </a>
         </>
@@ -147,7 +147,6 @@ function Point({ alias, onClose }: { alias: Alias | null; onClose: () => void })
               <input
                 {...control}
                 required
-                autofocus
                 pattern="[A-Za-z0-9][A-Za-z0-9._\-]*"
                 maxLength={128}
                 value={name}
@@ -173,7 +172,7 @@ function Point({ alias, onClose }: { alias: Alias | null; onClose: () => void })
           <button type="button" onClick={onClose}>
             Keep as it is
           </button>
-          <button class="primary" disabled={busy}>
+          <button class="primary" aria-disabled={busy}>
             {alias ? "Switch" : "Make alias"}
           </button>
         </div>

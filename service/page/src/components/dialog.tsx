@@ -17,13 +17,18 @@ interface DialogProps {
   children: ComponentChildren;
 }
 
+/** What is asked for comes before closing: the first field, or the first answer, which changes nothing. */
+const ASKED = ".dialog-head ~ * :is(input, select, textarea, button)";
+
 export function Dialog({ title, onClose, fixed = false, wide = false, children }: DialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
+  const name = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     const element = dialog.current!;
     const before = document.activeElement;
     element.showModal();
+    (element.querySelector<HTMLElement>(ASKED) ?? name.current!).focus();
     return () => {
       element.close();
       // Where the dialog has left the document before it was closed, the browser gives nothing back.
@@ -46,7 +51,9 @@ export function Dialog({ title, onClose, fixed = false, wide = false, children }
     >
       <div class="dialog-body">
         <header class="dialog-head">
-          <h2 id={heading}>{title}</h2>
+          <h2 id={heading} ref={name} tabIndex={-1}>
+            {title}
+          </h2>
           {!fixed && (
             <button type="button" class="icon-button" aria-label="Close" onClick={onClose}>
               <Icon name="close" />
@@ -92,7 +99,7 @@ function Confirm({ title, text, action, run }: Question) {
         <button type="button" onClick={() => asked.set(null)}>
           Keep
         </button>
-        <button type="button" class="danger" disabled={busy} onClick={act}>
+        <button type="button" class="danger" aria-disabled={busy} onClick={act}>
           {action}
         </button>
       </div>
@@ -100,11 +107,13 @@ function Confirm({ title, text, action, run }: Question) {
   );
 }
 
-/** Something a press of a button does: once at a time, its refusal kept until the next try. */
+/** Something a press of a button does: once at a time, its refusal kept until the next try. Its button is
+    `aria-disabled` meanwhile: one that is `disabled` loses the focus. */
 export function useAction(run: () => Promise<void>) {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Problem | null>(null);
   const act = async () => {
+    if (busy) return;
     setBusy(true);
     setProblem(null);
     try {

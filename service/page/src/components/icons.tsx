@@ -12,6 +12,7 @@ const PATHS = {
   system: "M2 3h12v8H2ZM6 14h4",
   close: "M4 4l8 8M12 4l-8 8",
   check: "M3 8.5 6.5 12 13 4.5",
+  info: "M8 14.5a6.5 6.5 0 1 0 0-13 6.5 6.5 0 0 0 0 13ZM8 7.5v3.5M8 5h.01",
   alert: "M8 2 15 14H1ZM8 6.5v3M8 12h.01",
   plus: "M8 3v10M3 8h10",
   copy: "M5.5 5.5h8v8h-8ZM10.5 5.5v-3h-8v8h3",

@@ -52,7 +52,7 @@ export function ProblemNote({ problem }: { problem: Problem | null }) {
 export function Note({ kind, children }: { kind: "bad" | "warn" | "info"; children: ComponentChildren }) {
   return (
     <div class={`note ${kind}`}>
-      <Icon name="alert" />
+      <Icon name={kind === "info" ? "info" : "alert"} />
       <div>{children}</div>
     </div>
   );

@@ -35,7 +35,6 @@ export function SignIn() {
               type="password"
               autocomplete="off"
               required
-              autofocus
               value={key}
               onInput={(event) => setKey(event.currentTarget.value)}
             />

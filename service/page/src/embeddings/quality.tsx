@@ -5,7 +5,7 @@ import type { Embedding } from "../api/types";
 import { Empty, Loading, Note, ProblemNote, sentence } from "../components/notes";
 import { Facts, Panel } from "../components/view";
 import { figure, plural } from "../format";
-import { BASELINES, indexOf, percent, scoreName } from "./facts";
+import { BASELINES, percent, scoreName } from "./facts";
 import { LossCurve } from "./loss";
 import { type Score, verdict } from "./verdict";
 
@@ -56,12 +56,12 @@ export function Quality({ set }: { set: Embedding }) {
       )}
       <ProblemNote problem={problem} />
       {set.report && !report && !problem && <Loading lines={8} />}
-      {report && <Found report={report} set={set} />}
+      {report && <Found report={report} />}
     </Panel>
   );
 }
 
-function Found({ report, set }: { report: Report; set: Embedding }) {
+function Found({ report }: { report: Report }) {
   const { notes, probe, links, degree_buckets: buckets } = report;
   const found = probe && verdict(report.objective, probe.trained.last, probe.baselines);
   return (
@@ -103,7 +103,6 @@ function Found({ report, set }: { report: Report; set: Embedding }) {
               })}
             />
           ))}
-        <Collapse report={report} set={set} />
         <LossCurve losses={report.losses} />
       </div>
       <div class="quality-part">
@@ -126,6 +125,7 @@ function Found({ report, set }: { report: Report; set: Embedding }) {
             }))}
           />
         )}
+        <Collapse report={report} />
       </div>
     </div>
   );
@@ -136,8 +136,7 @@ function scores<Of>(objective: string, own: Of, baselines: Record<string, Of | n
   return [[objective, own], ...Object.entries(baselines)];
 }
 
-function Collapse({ report: { collapse }, set }: { report: Report; set: Embedding }) {
-  const recall = indexOf(set)?.recall;
+function Collapse({ report: { collapse } }: { report: Report }) {
   return (
     <div>
       <h3>Collapse</h3>
@@ -152,7 +151,6 @@ function Collapse({ report: { collapse }, set }: { report: Report; set: Embeddin
           ["Mean cosine of two nodes", figure(collapse.mean_cosine)],
           ["Spread of a dimension", `${figure(collapse.std_mean)}, where even is ${figure(collapse.std_even)}`],
           ["Idle dimensions", percent(collapse.idle_share)],
-          [`Recall of the index${recall ? ` at ${recall.k}` : ""}`, recall ? figure(recall.value) : "not measured"],
         ]}
       />
     </div>

@@ -46,7 +46,7 @@ export function EmbeddingSet({ reference, query }: { reference: string; query: U
                 ["Graph", <a href={link(["graphs", set.graph])}>{set.graph_name ?? shortId(set.graph)}</a>],
                 ["Job", set.job && <a href={link(["jobs", set.job])}>{set.job_name ?? shortId(set.job)}</a>],
                 ["Made", moment(set.created_at)],
-                ["Index", indexOf(set)?.index ?? "none yet"],
+                ["Index", indexed(set)],
                 ["Map", mapOf(set)],
                 ["Folder", <code>{set.path}</code>],
               ]}
@@ -56,6 +56,12 @@ export function EmbeddingSet({ reference, query }: { reference: string; query: U
       )}
     </View>
   );
+}
+
+function indexed(set: Embedding): string {
+  const { index, recall } = indexOf(set) ?? {};
+  if (!index) return "none yet";
+  return `${index}, ${recall ? `recall@${recall.k} ${figure(recall.value)}` : "its recall not measured"}`;
 }
 
 function mapOf(set: Embedding): string {

@@ -254,7 +254,7 @@ function NodePanel({ id }: { id: string }) {
           value={sought}
           onInput={(event) => setSought(event.currentTarget.value)}
         />
-        <button disabled={busy}>Look up</button>
+        <button aria-disabled={busy}>Look up</button>
       </form>
       <div class="node" aria-live="polite">
         <ProblemNote problem={problem} />

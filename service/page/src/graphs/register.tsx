@@ -42,9 +42,17 @@ function Form({ sources, root, onClose }: { sources: Map<string, Group>; root: G
   useEffect(() => first.current?.focus(), []);
   const [entered, setEntered] = useState<Entered>({});
   const source = sources.get(kind);
-  const shown: Field[] = source
+  const ofKind: Field[] = source
     ? [...source.fields, ...root.fields.filter(({ name }) => name === "direction" || name === "feature_dtype")]
     : root.fields.filter(({ name }) => name === "bundle");
+  // The schema asks for one of two, and so for neither.
+  const asked = entered["/source/relations"]?.trim() ? ["/bundle"] : ["/bundle", "/source/edges"];
+  const shown = ofKind.map((field) => ({
+    ...field,
+    // There is the graph's own name besides.
+    name: field.pointer === "/source/name" ? "data set" : field.name,
+    required: field.required || asked.includes(field.pointer),
+  }));
   const named = root.fields.filter(({ name }) => name === "name");
   const given: Group = { ...root, fields: [...named, ...shown], groups: [] };
   const { element, lacking, faults: needed, complain } = useMissing(kind, given, entered);
@@ -82,7 +90,7 @@ function Form({ sources, root, onClose }: { sources: Map<string, Group>; root: G
       <div class="fields">
         <FormField name="From" hint="Paths are taken under the server's data roots.">
           {(control) => (
-            <select {...control} ref={first} autofocus value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
+            <select {...control} ref={first} value={kind} onChange={(event) => setKind(event.currentTarget.value)}>
               {Object.keys(NAMES).map((one) => (
                 <option key={one} value={one}>
                   {NAMES[one]}
@@ -106,7 +114,7 @@ function Form({ sources, root, onClose }: { sources: Map<string, Group>; root: G
         <button type="button" onClick={onClose}>
           Cancel
         </button>
-        <button class="primary" disabled={busy}>
+        <button class="primary" aria-disabled={busy}>
           Register
         </button>
       </div>

@@ -31,12 +31,17 @@ export function Compare({ query }: { query: URLSearchParams }) {
     there.filter((_, position) => found[position] === null).forEach((id) => gone.add(id));
     return found.filter((one) => one !== null);
   });
+  const [last, setLast] = useState(data);
+  if (data && data !== last) setLast(data);
+  // While others are asked for, those that stay are shown.
+  const kept = last?.filter(({ job }) => ids.includes(job.id)) ?? [];
+  const shown = data ?? (kept.length > 0 ? kept : undefined);
   const missed = ids.filter((id) => gone.has(id));
   const { data: others } = useQuery<Items<Job>>("/v1/jobs?limit=100&kind=train&kind=pipeline");
   const show = (wanted: string[]) => turn(link(["jobs", "compare"], { id: wanted }));
-  const names = [...new Set(data?.flatMap(({ series }) => series.map(({ name }) => name)))];
+  const names = [...new Set(shown?.flatMap(({ series }) => series.map(({ name }) => name)))];
   const name = names.includes(figureName) ? figureName : (names[0] ?? "");
-  const rows = (data ?? []).map(({ job, series }, position) => {
+  const rows = (shown ?? []).map(({ job, series }, position) => {
     const found = series.find((one) => one.name === name);
     return { job, curve: { name: job.name ?? shortId(job.id), steps: found?.steps ?? [], values: found?.values ?? [] }, position };
   });
@@ -76,11 +81,11 @@ export function Compare({ query }: { query: URLSearchParams }) {
           <a href={link(["jobs", "compare"], { id: ids.filter((id) => !gone.has(id)) })}>Compare the others alone</a>
         </Note>
       )}
-      {ids.length > 0 && !data && !problem && <Loading lines={8} />}
-      {data && ids.length > 0 && (
+      {ids.length > 0 && !shown && !problem && <Loading lines={8} />}
+      {shown && ids.length > 0 && (
         <>
           <Panel
-            title={name || "Figures"}
+            title="Figures"
             actions={
               <div class="panel-tools">
                 <label class="check">
@@ -156,7 +161,7 @@ function columns(drop: (id: string) => void): Column<Row>[] {
       ),
     },
     { head: "Status", cell: ({ job }) => <Status status={job.status} />, wide: true },
-    { head: "Steps", cell: ({ curve }) => curve.steps.at(-1) ?? "–", number: true },
+    { head: "Steps", cell: ({ curve }) => curve.steps.at(-1) ?? "–", number: true, wide: true },
     { head: "Least", cell: ({ curve }) => (known(curve).length ? figure(Math.min(...known(curve))) : "–"), number: true },
     { head: "Last", cell: ({ curve }) => (known(curve).length ? figure(known(curve).at(-1)!) : "–"), number: true },
     {

@@ -15,18 +15,8 @@ const COLUMNS: Column<JobEvent>[] = [
       </span>
     ),
   },
-  { head: "Stage", cell: ({ stage }) => <span class="nowrap">{stage ?? ""}</span> },
-  {
-    head: "Message",
-    cell: (event) => {
-      const words = told(event);
-      return (
-        <span class="clamped" title={words}>
-          {words}
-        </span>
-      );
-    },
-  },
+  { head: "Stage", cell: ({ stage }) => <span class="nowrap">{stage ?? ""}</span>, wide: true },
+  { head: "Message", cell: told },
 ];
 
 export function Events({ events }: { events: JobEvent[] }) {

@@ -9,7 +9,7 @@ import { type Column, ListTable } from "../components/table";
 import { View } from "../components/view";
 import { ago, between, duration, plural, shortId } from "../format";
 import { link, turn } from "../router";
-import { Bar, STATUSES, standing, Status } from "./status";
+import { Bar, STATUSES, standing, Status, trains } from "./status";
 
 const KINDS: JobKind[] = ["pipeline", "ingest", "append", "preprocess", "train", "embed", "evaluate", "index"];
 
@@ -27,17 +27,18 @@ export function JobList({ query }: { query: URLSearchParams }) {
     {
       head: "Compare",
       mute: true,
-      cell: (job) => (
-        <input
-          type="checkbox"
-          aria-label={`Compare ${job.name ?? job.id}`}
-          checked={chosen.includes(job.id)}
-          onChange={(event) => {
-            const rest = chosen.filter((id) => id !== job.id);
-            setChosen(event.currentTarget.checked ? [...rest, job.id] : rest);
-          }}
-        />
-      ),
+      cell: (job) =>
+        trains(job) && (
+          <input
+            type="checkbox"
+            aria-label={`Compare ${job.name ?? job.id}`}
+            checked={chosen.includes(job.id)}
+            onChange={(event) => {
+              const rest = chosen.filter((id) => id !== job.id);
+              setChosen(event.currentTarget.checked ? [...rest, job.id] : rest);
+            }}
+          />
+        ),
     },
     {
       head: "Job",

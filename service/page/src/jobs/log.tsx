@@ -34,7 +34,7 @@ export function Log({ job }: { job: Job }) {
           atEnd.current = scrollHeight - scrollTop - clientHeight < NEAR_PX;
         }}
       >
-        {text.trim() ? text : data && (isActive(job) ? "Nothing was logged yet." : "Nothing was logged at all.")}
+        {text.trim() ? text : data && (isActive(job) ? "Nothing was logged yet." : "Nothing was logged.")}
       </pre>
     </>
   );

@@ -182,7 +182,7 @@ function Form({ kinds, first, begun }: { kinds: Map<string, Group>; first: strin
                 <Estimate plan={plan} />
               )}
               {shown && (beside || lacking.length === 0) && <ProblemNote problem={shown} />}
-              <button class="primary submit" disabled={busy}>
+              <button class="primary submit" aria-disabled={busy}>
                 Submit {kind}
               </button>
               <details class="body-shown">

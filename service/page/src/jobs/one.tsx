@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 
 import { changed, post, send } from "../api/client";
 import { useQuery } from "../api/query";
-import type { Job } from "../api/types";
+import type { Graph, Job } from "../api/types";
 import { Chart } from "../components/chart";
 import { confirm } from "../components/dialog";
 import { Gone } from "../components/gone";
@@ -17,7 +17,7 @@ import { go, link } from "../router";
 import { Events } from "./events";
 import { useFeed, type Feed } from "./feed";
 import { Log } from "./log";
-import { Bar, isActive, progressWords, speed, Status } from "./status";
+import { Bar, isActive, progressWords, speed, Status, trains } from "./status";
 
 const BACK: [string, string] = ["Jobs", "#/jobs"];
 
@@ -40,7 +40,7 @@ export function OneJob({ id }: { id: string }) {
       <Now job={live} />
       <div class="columns wide-left">
         <div class="stack">
-          <Figures feed={feed} job={live} />
+          {trains(job) && <Figures feed={feed} job={live} />}
           <Panel title="Log">
             <Log job={live} />
           </Panel>
@@ -74,6 +74,7 @@ function Actions({ job }: { job: Job }) {
   const address = `/v1/jobs/${encodeURIComponent(job.id)}`;
   const name = job.name ?? shortId(job.id);
   const cancel = () =>
+    job.status !== "cancelling" &&
     confirm({
       title: `Cancel ${name}?`,
       text: "It is asked to end now. What its stages have made so far is not kept.",
@@ -103,15 +104,17 @@ function Actions({ job }: { job: Job }) {
           {job.transitions.some(({ phase }) => phase === "index") ? "See the map" : "See the embedding set"}
         </a>
       )}
-      <a class="button" href={link(["jobs", "compare"], { id: job.id })}>
-        Compare
-      </a>
+      {trains(job) && (
+        <a class="button" href={link(["jobs", "compare"], { id: job.id })}>
+          Compare
+        </a>
+      )}
       <Needs scope="write">
         <a class="button" href={link(["jobs", "new"], { from: job.id })}>
           Run again
         </a>
         {isActive(job) ? (
-          <button type="button" class="danger" disabled={job.status === "cancelling"} onClick={cancel}>
+          <button type="button" class="danger" aria-disabled={job.status === "cancelling"} onClick={cancel}>
             Cancel
           </button>
         ) : (
@@ -233,10 +236,10 @@ function facts(job: Job): Fact[] {
   return [
     ["Id", <Copy text={job.id} />],
     ["Kind", job.kind],
-    ["Graph", <a href={link(["graphs", job.graph])}>{shortId(job.graph)}</a>],
+    ["Graph", <NamedGraph id={job.graph} />],
     ["Encoder", job.encoder && <a href={link(["embeddings", job.encoder])}>{shortId(job.encoder)}</a>],
     ["Embedding set", job.embedding && <a href={link(["embeddings", job.embedding])}>{shortId(job.embedding)}</a>],
-    ["New graph", job.new_graph && <a href={link(["graphs", job.new_graph])}>{shortId(job.new_graph)}</a>],
+    ["New graph", job.new_graph && <NamedGraph id={job.new_graph} />],
     ["Alias", job.alias && <a href={link(["embeddings", job.alias])}>{job.alias}</a>],
     ["Submitted", <span title={moment(job.created_at)}>{ago(job.created_at)}</span>],
     ["Took", job.started_at && duration(between(job.started_at, job.ended_at))],
@@ -249,6 +252,15 @@ function facts(job: Job): Fact[] {
     ["Disk", given && bytes(given.disk_bytes + given.bundle_bytes)],
     ...Object.entries(job.labels).map(([name, value]): Fact => [name, value]),
   ];
+}
+
+function NamedGraph({ id }: { id: string }) {
+  const { data } = useQuery<Graph>(`/v1/graphs/${encodeURIComponent(id)}`);
+  return (
+    <a href={link(["graphs", id])} title={id}>
+      {data?.name ?? shortId(id)}
+    </a>
+  );
 }
 
 /** How a phase ended, by the status after it; it was done where the job ran on. */

@@ -6,11 +6,11 @@ import { figure, number, plural, quantity } from "../format";
 type Part = [path: string, words: (value: never) => string | false];
 
 const count = (one: string, many?: string) => (value: number) => plural(value, one, many);
-const taken = (value: number) => `${figure(value)} s`;
+const taken = (done: string) => (value: number) => `${done} in ${figure(value)} s`;
 
 const PARTS: Part[] = [
   ["index", (kind: string) => `index ${kind}`],
-  ["recall", ({ k, value }: { k: number; value: number }) => k > 0 && `recall at ${k} ${figure(value)}`],
+  ["recall", ({ k, value }: { k: number; value: number }) => k > 0 && `recall@${k} ${figure(value)}`],
   ["counts.nodes", count("node")],
   ["counts.edges", count("edge")],
   ["counts.dim", count("dimension")],
@@ -21,13 +21,13 @@ const PARTS: Part[] = [
   ["training.epochs", count("epoch")],
   ["training.steps", count("step")],
   ["training.stopped_early", (early: boolean) => early && "stopped early"],
-  ["training.seconds", taken],
+  ["training.seconds", taken("trained")],
   ["effective_rank", (rank: number) => `effective rank ${figure(rank)}`],
   ["collapsed", (collapsed: boolean) => collapsed && "collapsed"],
   ["test_accuracy", scores("test accuracy")],
   ["test_auc.random", scores("test AUC with random negatives")],
   ["test_auc.hard", scores("test AUC with hard negatives")],
-  ["build_seconds", taken],
+  ["build_seconds", taken("built")],
   ["projection.counts.points", (points: number) => `${plural(points, "point")} of the map`],
 ];
 

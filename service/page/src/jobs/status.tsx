@@ -9,6 +9,11 @@ export function isActive(job: Pick<Job, "status">): boolean {
   return job.status === "queued" || job.status === "running" || job.status === "cancelling";
 }
 
+/** Whether there are figures of it over its steps. */
+export function trains({ kind }: Pick<Job, "kind">): boolean {
+  return kind === "pipeline" || kind === "train";
+}
+
 export function Status({ status }: { status: Job["status"] }) {
   return (
     <span class="status" data-status={status}>

@@ -130,7 +130,7 @@ function Make({ first, onClose }: { first: boolean; onClose: () => void }) {
   });
   if (made) {
     return (
-      <Dialog title={`The key ${made.name}`} onClose={onClose}>
+      <Dialog key="made" title={`The key ${made.name}`} onClose={onClose}>
         <Note kind="warn">This is the only time that the secret is shown. Keep it where secrets are kept.</Note>
         <p class="secret">
           <Copy text={made.token} short={made.token} plain />
@@ -157,7 +157,6 @@ function Make({ first, onClose }: { first: boolean; onClose: () => void }) {
             <input
               {...control}
               required
-              autofocus
               maxLength={200}
               value={name}
               onInput={(event) => setName(event.currentTarget.value)}
@@ -181,7 +180,7 @@ function Make({ first, onClose }: { first: boolean; onClose: () => void }) {
           <button type="button" onClick={onClose}>
             Cancel
           </button>
-          <button class="primary" disabled={busy}>
+          <button class="primary" aria-disabled={busy}>
             Make key
           </button>
         </div>
