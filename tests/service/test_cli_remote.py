@@ -61,7 +61,9 @@ def test_jobs_from_submit_to_cancel(server: Server, remote: Callable[..., tuple[
     assert [found["id"] for found in json.loads(out)] == [job["id"]]
     (row,) = [line for line in remote("jobs", "list")[1].splitlines() if job["id"] in line]
     assert "stalled" in row
-    assert "succeeded" in remote("jobs", "show", job["id"])[1]
+    shown = remote("jobs", "show", job["id"])[1]
+    assert "succeeded" in shown
+    assert re.search(r"^stage_seconds\.one +[\d.]+$", shown, re.MULTILINE)
     assert remote("jobs", "watch", job["id"])[0] == 0
     assert remote("jobs", "logs", job["id"])[0] == 0
     code, _, err = remote("jobs", "cancel", job["id"])
