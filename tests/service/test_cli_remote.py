@@ -63,7 +63,7 @@ def test_jobs_from_submit_to_cancel(server: Server, remote: Callable[..., tuple[
     assert "stalled" in row
     shown = remote("jobs", "show", job["id"])[1]
     assert "succeeded" in shown
-    assert re.search(r"^stage_seconds\.one +[\d.]+$", shown, re.MULTILINE)
+    assert re.search(r"^stage_seconds\.one +[\d.]+ *$", shown, re.MULTILINE)
     assert remote("jobs", "watch", job["id"])[0] == 0
     assert remote("jobs", "logs", job["id"])[0] == 0
     code, _, err = remote("jobs", "cancel", job["id"])

@@ -13,6 +13,7 @@ from service.errors import ConflictError
 from service.graphs.degrees import degrees
 from service.graphs.node_view import node_view
 from service.graphs.schemas import DegreesAnswer, GraphAnswer, GraphRequest, NodeAnswer, registration
+from service.jobs.feasibility import check_columns
 from service.schemas import Items
 from service.store import Graph
 from service.store.pages import MAX_LIMIT
@@ -25,7 +26,9 @@ router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
 @router.post("", status_code=status.HTTP_201_CREATED, dependencies=[WRITE], response_model=GraphAnswer)
 def register_graph(request: GraphRequest, response: Response, store: StoreDep, settings: SettingsDep) -> Graph:
     """Register tables to ingest, or a whole bundle, by a path under a data root or a URI this server may read."""
-    graph = store.add_graph(**registration(request, settings.data_roots, settings.data_uris))
+    registered = registration(request, settings.data_roots, settings.data_uris)
+    check_columns(registered["source"] or {}, "/source")
+    graph = store.add_graph(**registered)
     response.headers["Location"] = f"/v1/graphs/{graph.id}"
     return graph
 
