@@ -66,11 +66,19 @@ class InputFile:
         return bool(self._info().type != pa_fs.FileType.NotFound)
 
     def existing(self) -> InputFile:
-        """The file itself; ``InputError`` when there is none."""
-        if self._info().type != pa_fs.FileType.File:
-            what = "bucket" if self._without_bucket() else "file"
-            raise InputError(f"there is no such {what}", where=self.name, expected=f"a {what}", remedy="check the path")
-        return self
+        """The file itself; ``InputError`` when there is none, or something else."""
+        what = "file"
+        match self._info().type:
+            case pa_fs.FileType.File:
+                return self
+            case pa_fs.FileType.Directory:
+                problem = "this is a folder"
+            case pa_fs.FileType.Unknown:
+                problem = "this is no regular file or folder, but a pipe, a socket or a device"
+            case _:
+                what = "bucket" if self._without_bucket() else "file"
+                problem = f"there is no such {what}"
+        raise InputError(problem, where=self.name, expected=f"a {what}", remedy="check the path")
 
     def files(self) -> list[InputFile]:
         """The files that lie directly in the folder, in no order."""
