@@ -91,6 +91,11 @@ def test_graphs_of_one_name_are_told_apart(
     first, second = (json.loads(out)["graph"] for _, out, _ in (one, two))
     assert (one[2], other[2]) == ("", "")
     assert f"note: {second} is named 'twin' like {first}; their ids tell them apart" in two[2]
+    with monkeypatch.context() as patched:
+        asked: list[str | None] = []
+        patched.setattr(Client, "graphs", lambda _, *, name=None: asked.append(name) or iter(()))
+        remote("graphs", "register", folders[2])
+        assert asked == ["other"]
     # The name of a folder is its own also where it is spelled by dots.
     monkeypatch.chdir(folders[0])
     code, out, err = remote("graphs", "register", ".")

@@ -14,7 +14,7 @@ from service.graphs.degrees import degrees
 from service.graphs.node_view import node_view
 from service.graphs.schemas import DegreesAnswer, GraphAnswer, GraphRequest, NodeAnswer, registration
 from service.jobs.feasibility import check_columns
-from service.schemas import Items
+from service.schemas import Items, Name
 from service.store import Graph
 from service.store.pages import MAX_LIMIT
 
@@ -35,10 +35,13 @@ def register_graph(request: GraphRequest, response: Response, store: StoreDep, s
 
 @router.get("")
 def list_graphs(
-    store: StoreDep, limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50, cursor: str | None = None
+    store: StoreDep,
+    name: Annotated[Name | None, Query(description="Only graphs of this name.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+    cursor: str | None = None,
 ) -> Items[GraphAnswer]:
     """Graphs, newest first."""
-    return Items[GraphAnswer].model_validate(store.list_graphs(limit=limit, cursor=cursor))
+    return Items[GraphAnswer].model_validate(store.list_graphs(limit=limit, cursor=cursor, name=name))
 
 
 @router.get("/{id}", response_model=GraphAnswer)
