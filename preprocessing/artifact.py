@@ -145,9 +145,10 @@ def finished(path: Path, kind: str, identity: str) -> dict[str, Any] | None:
 def existing(out: Path, kind: str, identity: str, what: str) -> dict[str, Any] | None:
     """The manifest of the artefact at ``out`` when it is whole and of this fingerprint, None where nothing is there.
 
-    ``UsageError`` for anything else; ``what`` is what would have been right, in words.
+    ``UsageError`` for anything else, and inside another artefact; ``what`` is what would have been right, in words.
     """
     if not out.exists():
+        _check_outside(out)
         return None
     try:
         manifest = read_manifest(out, kind)
@@ -163,6 +164,21 @@ def existing(out: Path, kind: str, identity: str, what: str) -> dict[str, Any] |
         expected=f"a path that does not exist, or {what}",
         remedy="name another output, or delete this one",
     )
+
+
+def _check_outside(out: Path) -> None:
+    for folder in out.resolve().parents:
+        try:
+            manifest = json.loads(read_plain(folder / MANIFEST))
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(manifest, dict) and {"kind", "fingerprint"} <= manifest.keys():
+            raise UsageError(
+                f"the output would lie inside {_a(str(manifest['kind']))}",
+                given=out,
+                expected=f"a path outside of {folder}",
+                remedy="name another output",
+            )
 
 
 def verify(path: Path, kind: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,9 +20,20 @@ from preprocessing.settings import TableSource
 from preprocessing.stage import Emitter
 from preprocessing.tables import Table
 
-__all__ = ["NODE_IDS", "EdgeTable", "Find", "Unknown", "column_of", "edge_table", "table_arcs", "unread"]
+__all__ = [
+    "NODE_IDS",
+    "EdgeTable",
+    "Find",
+    "Unknown",
+    "check_no_nodes",
+    "column_of",
+    "edge_table",
+    "table_arcs",
+    "unread",
+]
 
 NODE_IDS = ("id", "node_id")
+SOURCES, TARGETS = ("source", "src", "from"), ("target", "dst", "to")
 
 # Rows of ids, −1 for an unknown one.
 Find = Callable[[Any], Int64Array]
@@ -59,11 +70,11 @@ class EdgeTable:
 
 def edge_table(table: Table, settings: TableSource, notices: list[Notice]) -> EdgeTable:
     """The table with the columns that the settings name, or that are called as such columns usually are."""
-    sources, targets, weights = ("source", "src", "from"), ("target", "dst", "to"), ("weight", "w")
-    if settings.source is None and settings.target is None and not table.types.keys() & {*sources, *targets}:
-        _check_no_nodes(table)
-    source = column_of(table, settings.source, sources, 0, "source", notices, (*targets, *weights))
-    target = column_of(table, settings.target, targets, 1, "target", notices, (*sources, *weights))
+    weights = ("weight", "w")
+    if settings.source is None and settings.target is None:
+        check_no_nodes(list(table.types), str(table.path))
+    source = column_of(table, settings.source, SOURCES, 0, "source", notices, (*TARGETS, *weights))
+    target = column_of(table, settings.target, TARGETS, 1, "target", notices, (*SOURCES, *weights))
     if source == target:
         raise InputError(
             "source and target are the same column",
@@ -76,18 +87,21 @@ def edge_table(table: Table, settings: TableSource, notices: list[Notice]) -> Ed
     if weight is not None:
         table.require(weight, "weight")
     else:
-        weight = next((name for name in ("weight", "w") if name in table.types and name not in (source, target)), None)
+        weight = next((name for name in weights if name in table.types and name not in (source, target)), None)
     return EdgeTable(table, source, target, weight)
 
 
-def _check_no_nodes(table: Table) -> None:
-    """``InputError`` for a table without the usual ends of edges that has a node table's ids: no place says more."""
-    ids = [name for name in NODE_IDS if name in table.types]
-    if ids:
+def check_no_nodes(columns: Collection[str], where: str) -> None:
+    """``InputError`` for an edge table's columns without the usual ends that have a node table's ids.
+
+    It is for a table whose ends nobody named: by their place such columns tell no more.
+    """
+    ids = [name for name in NODE_IDS if name in columns]
+    if ids and not {*SOURCES, *TARGETS} & {*columns}:
         raise InputError(
             f"this looks like a node table, not like an edge table: it has a column '{ids[0]}', and none for the ends",
-            where=str(table.path),
-            given="columns " + ", ".join(f"'{name}'" for name in table.types),
+            where=where,
+            given="columns " + ", ".join(f"'{name}'" for name in columns),
             expected="an edge table, with columns 'source' and 'target'",
             remedy="name the edge table here, and this one as the node table; if these are edges, name both columns",
         )

@@ -1,66 +1,37 @@
 """Stage ``generate``: synthetic graphs of any size as the tables a user would bring, to measure and to try things on.
 
-* ``rmat``: recursive matrices (Chakrabarti et al., 2004) with the quadrants of Graph500. A few hubs, no communities.
-* ``blocks``: a degree-corrected block graph (Karrer and Newman, 2011). Nodes fall into communities of one size; inside
-  each, the propensity to have edges is a power of the rank, so degrees have a heavy tail whatever N is.
-
 Edges are drawn in blocks, each from a generator seeded by (seed, block), so that the bytes depend on the settings alone
-and memory on nothing. Nodes get their ids through a seeded bijection: neighbours in structure are not neighbours in id.
+and memory on nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numba import njit, types
 
-from preprocessing.array_types import Int64Array
 from preprocessing.artifact import build, existing, fingerprint
 from preprocessing.parts import fixed_lists, part_name, part_ranges, write_part
 from preprocessing.settings import GenerateSettings, Settings
-from preprocessing.splitmix import State, uniform
 from preprocessing.stage import Emitter
+
+if TYPE_CHECKING:
+    from preprocessing.synthetic_edges import Ids
 
 __all__ = ["generate"]
 
 KIND = "generated_tables"
 BLOCK = 1 << 21
 """Edges or nodes of a part."""
-RMAT = (0.57, 0.19, 0.19)
-"""Probabilities of the quadrants a, b and c; d is the rest."""
-TAIL = 0.5
-"""Rank r of m has propensity r^-TAIL: the tail of the degrees falls off as degree^-(1 + 1/TAIL)."""
 CLASSES = 10
 
 
 class _Spec(Settings):
     out: Path
     settings: GenerateSettings
-
-
-class Ids(NamedTuple):
-    """A bijection of 0..N−1: an affine map modulo the power of two at or above N, walked until it lands below N."""
-
-    nodes: int
-    mask: int
-    factor: int
-    offset: int
-    shift: int
-
-    @classmethod
-    def of(cls, nodes: int, seed: int) -> Ids:
-        """The bijection of ``seed``."""
-        bits = max(nodes - 1, 1).bit_length()
-        factor, offset = np.random.default_rng([seed, 0]).integers(1 << bits, size=2).tolist()
-        return cls(nodes, (1 << bits) - 1, factor | 1, offset, (bits + 1) // 2)
-
-
-_I8, _F8 = types.int64, types.float64
-_IDS = types.BaseTuple.from_types((_I8,) * 5, Ids)
 
 
 def generate(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
@@ -72,35 +43,26 @@ def generate(spec: dict[str, Any], emitter: Emitter) -> Mapping[str, Any]:
     """
     request = _Spec.model_validate(spec)
     settings = request.settings
-    ids = Ids.of(settings.nodes, settings.seed)
     total = round(settings.nodes * settings.degree / 2)
     summary = {"out": str(request.out), "nodes": settings.nodes, "edges": total}
     identity = fingerprint(settings.model_dump())
     if existing(request.out, KIND, identity, "the tables that these settings made") is not None:
         return summary
     with build(request.out, KIND, identity) as made:
+        # Here, where there is a place to write to: its kernels may have to be compiled.
+        from preprocessing.synthetic_edges import Ids, draw_edges
+
+        ids = Ids.of(settings.nodes, settings.seed)
         (made.path / "edges").mkdir(exist_ok=True)
         for number, (first, end) in enumerate(part_ranges(total, BLOCK)):
             if not (made.path / "edges" / part_name(number)).exists():
-                ends = _edges(settings, ids, number, end - first)
+                ends = draw_edges(settings, ids, number, end - first)
                 write_part(made.path / "edges", number, pa.table({"source": ends[:, 0], "target": ends[:, 1]}))
             emitter.progress(end, total, "edges")
         if settings.kind == "blocks":
             _write_nodes(made.path / "nodes", settings, ids, emitter)
         made.publish({"counts": {"nodes": settings.nodes, "edges": total}, "settings": settings.model_dump()})
     return summary
-
-
-def _edges(settings: GenerateSettings, ids: Ids, number: int, count: int) -> Int64Array:
-    """Both ends of the block's edges, [count, 2]."""
-    state = np.random.default_rng([settings.seed, 1, number]).integers(1 << 63, dtype=np.uint64)
-    ends = np.empty((count, 2), dtype=np.int64)
-    if settings.kind == "rmat":
-        a, b, c = RMAT
-        _rmat(ends, ids, state, a, b, c)
-    else:
-        _blocks(ends, ids, state, min(settings.community_size, settings.nodes), settings.mixing)
-    return ends
 
 
 def _write_nodes(folder: Path, settings: GenerateSettings, ids: Ids, emitter: Emitter) -> None:
@@ -114,62 +76,6 @@ def _write_nodes(folder: Path, settings: GenerateSettings, ids: Ids, emitter: Em
             labels = (nodes // settings.community_size) % CLASSES
             noise = np.random.default_rng([settings.seed, 3, number]).normal(size=(end - first, columns))
             features = (centers[labels] + 2 * noise).astype(np.float32)
-            table = {"id": _named(ids, nodes), "features": fixed_lists(features), "label": labels}
+            table = {"id": ids.named(nodes), "features": fixed_lists(features), "label": labels}
             write_part(folder, number, pa.table(table))
         emitter.progress(end, settings.nodes, "nodes")
-
-
-@njit([_I8(_IDS, _I8)], nogil=True, cache=True)
-def _name(ids: Ids, node: int) -> int:
-    """The id of a node. Each step is a bijection of the power of two: xor by a shift, an odd factor, an offset."""
-    value = node
-    while True:
-        value ^= value >> ids.shift
-        value = (value * ids.factor + ids.offset) & ids.mask
-        value ^= value >> ids.shift
-        value = (value * ids.factor + ids.offset) & ids.mask
-        if value < ids.nodes:
-            return value
-
-
-@njit([_I8[::1](_IDS, _I8[::1])], nogil=True, cache=True)
-def _named(ids: Ids, nodes: Int64Array) -> Int64Array:
-    names = np.empty_like(nodes)
-    for place in range(len(nodes)):
-        names[place] = _name(ids, nodes[place])
-    return names
-
-
-@njit([types.void(_I8[:, ::1], _IDS, types.uint64, _F8, _F8, _F8)], nogil=True, cache=True)
-def _rmat(ends: Int64Array, ids: Ids, seed: np.uint64, a: float, b: float, c: float) -> None:
-    """A quadrant a bit of the two ends; an edge that leaves 0..N−1 is drawn again."""
-    state = np.full(1, seed, dtype=np.uint64)
-    for edge in range(len(ends)):
-        while True:
-            source, target, bit = 0, 0, ids.mask
-            while bit > 0:
-                u = uniform(state)
-                source = 2 * source + (u >= a + b)
-                target = 2 * target + ((a <= u < a + b) or u >= a + b + c)
-                bit >>= 1
-            if source < ids.nodes and target < ids.nodes:
-                break
-        ends[edge, 0], ends[edge, 1] = _name(ids, source), _name(ids, target)
-
-
-@njit([_I8(types.uint64[::1], _I8, _I8)], nogil=True, cache=True)
-def _member(state: State, first: int, size: int) -> int:
-    """A node of the community that starts at ``first``, by propensity: the inverse of r^(1−TAIL)."""
-    return first + int(size * uniform(state) ** (1 / (1 - TAIL)))
-
-
-@njit([types.void(_I8[:, ::1], _IDS, types.uint64, _I8, _F8)], nogil=True, cache=True)
-def _blocks(ends: Int64Array, ids: Ids, seed: np.uint64, size: int, mixing: float) -> None:
-    """A community, a member, and another of it, or with probability ``mixing`` of any; the last one may be smaller."""
-    state = np.full(1, seed, dtype=np.uint64)
-    for edge in range(len(ends)):
-        for side in range(2):
-            if side == 0 or uniform(state) < mixing:
-                # By a node, so that a smaller community gets a smaller share.
-                first = int(ids.nodes * uniform(state)) // size * size
-            ends[edge, side] = _name(ids, _member(state, first, min(size, ids.nodes - first)))

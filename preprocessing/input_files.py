@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 
-from preprocessing.errors import InputError
+from preprocessing.errors import InputError, NotNowError
 
 __all__ = ["InputFile"]
 
 RETRY_S = 30
 """How long Google's file system tries again, unless the URI says ``retry_limit_seconds``; its own default is 15 min."""
+_AWAY = re.compile(r"NETWORK_CONNECTION|Status\((UNAVAILABLE|DEADLINE_EXCEEDED)")
+"""How S3 and Google's storage say that nobody answered."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,8 @@ class InputFile:
     def at(cls, named: str | Path) -> InputFile:
         """``named`` is a path or a URI; ``InputError`` for a URI that no file system takes.
 
+        This and what it is asked later raise ``NotNowError`` where a place elsewhere does not answer.
+
         Credentials come from the environment, as each file system documents it.
         """
         text = str(named)
@@ -39,6 +44,7 @@ class InputFile:
         try:
             filesystem, path = pa_fs.FileSystem.from_uri(_patient(text))
         except (pa.ArrowException, OSError, ValueError) as error:
+            _check_answered(error, text)
             raise InputError(
                 f"the URI cannot be used ({error})",
                 where=text,
@@ -66,11 +72,19 @@ class InputFile:
         return bool(self._info().type != pa_fs.FileType.NotFound)
 
     def existing(self) -> InputFile:
-        """The file itself; ``InputError`` when there is none."""
-        if self._info().type != pa_fs.FileType.File:
-            what = "bucket" if self._without_bucket() else "file"
-            raise InputError(f"there is no such {what}", where=self.name, expected=f"a {what}", remedy="check the path")
-        return self
+        """The file itself; ``InputError`` when there is none, or something else."""
+        what = "file"
+        match self._info().type:
+            case pa_fs.FileType.File:
+                return self
+            case pa_fs.FileType.Directory:
+                problem = "this is a folder"
+            case pa_fs.FileType.Unknown:
+                problem = "this is no regular file or folder, but a pipe, a socket or a device"
+            case _:
+                what = "bucket" if self._without_bucket() else "file"
+                problem = f"there is no such {what}"
+        raise InputError(problem, where=self.name, expected=f"a {what}", remedy="check the path")
 
     def files(self) -> list[InputFile]:
         """The files that lie directly in the folder, in no order."""
@@ -103,15 +117,27 @@ class InputFile:
         try:
             return self.filesystem.get_file_info(path or self.path)
         except (OSError, pa.ArrowInvalid) as error:
+            _check_answered(error, self.name)
             raise InputError(
-                f"the file system does not answer, or refuses ({error})",
+                f"the file system refuses ({error})",
                 where=self.name,
                 expected="a place that can be read from here",
-                remedy="check the name, the network, and the credentials in the environment",
+                remedy="check the name, and the credentials in the environment",
             ) from error
 
     def __str__(self) -> str:
         return self.name
+
+
+def _check_answered(error: Exception, name: str) -> None:
+    """``NotNowError`` where that is what went wrong."""
+    if _AWAY.search(str(error)):
+        raise NotNowError(
+            f"the file system does not answer ({error})",
+            where=name,
+            expected="a place that can be reached from here",
+            remedy="check the name and the network, or try again later",
+        ) from error
 
 
 def _patient(uri: str) -> str:

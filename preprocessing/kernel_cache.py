@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["keyed_cache", "source_digest"]
+__all__ = ["kept", "keyed_cache", "source_digest"]
 
 VARIABLE, PREFIX = "NUMBA_CACHE_DIR", "source-"
 
@@ -29,6 +29,12 @@ def keyed_cache(packages: Iterable[Path]) -> None:
     if base.name.startswith(PREFIX):
         base = base.parent  # From the process that started this one.
     os.environ[VARIABLE] = str(base / f"{PREFIX}{source_digest(packages)}")
+
+
+def kept(module: str) -> bool:
+    """Whether kernels of a module, named without its package, are in this source's folder; true where there is none."""
+    folder = os.environ.get(VARIABLE)
+    return folder is None or any(Path(folder).glob(f"*/{module}.*.nbi"))
 
 
 def _user_cache() -> Path | None:

@@ -1,14 +1,15 @@
-"""Logging: JSON lines, or coloured text on a terminal; the id of the request stands on every line about it."""
+"""Logging: JSON lines, or text for people on a terminal; the id of the request stands on every line about it."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import logging
+import os
 import random
 import sys
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 from pydantic_core import PydanticSerializationError, to_json
@@ -58,16 +59,25 @@ def _as_json(line: Any, **_: object) -> str:
         return json.dumps(line, default=repr)
 
 
-def configure_logging(level: str) -> None:
-    """Send every log, the libraries' too, through one renderer to standard error."""
+def configure_logging(level: str, form: Literal["auto", "text", "json"] = "auto") -> None:
+    """Send every log, the libraries' too, through one renderer to standard error.
+
+    ``auto`` is text where that is a terminal, else JSON. Text is coloured on a terminal, unless ``NO_COLOR`` is set.
+    """
+    terminal = sys.stderr.isatty()
+    text = form == "text" or (form == "auto" and terminal)
     shared: list[Processor] = [
         add_request_id,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if text else "iso", utc=not text),
     ]
     rendering: list[Processor] = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_as_json)]
-    if sys.stderr.isatty():
-        rendering = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+    if text:
+        coloured = terminal and not os.environ.get("NO_COLOR")
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=coloured, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
+        )
+        rendering = [renderer]
     # The service's own lines, one a request at least, are written at once: a detour by the standard library's records
     # takes three times as long.
     structlog.configure(

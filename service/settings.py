@@ -1,10 +1,12 @@
-"""Settings of the server, from ``RGRL_*`` variables or arguments; nothing else of the server reads the environment."""
+"""Settings of the server, from ``RGRL_*`` variables or arguments; nothing else of the server reads the environment,
+but the log NO_COLOR.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -60,6 +62,10 @@ class ServiceSettings(BaseSettings):
     )
     database_url: str | None = Field(None, description="Default: SQLite in the home.")
     log_level: str = "info"
+    log_format: Literal["auto", "text", "json"] = Field(
+        "auto",
+        description="Lines for people or for programs; auto: text on a terminal. NO_COLOR takes its colours off.",
+    )
 
     ray_address: str | None = Field(
         default_factory=_jobs_api,

@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from trainer.process import THREADING
+
 ROOT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".venv" / "numba-cache"))
+# Of the processes that run tests and of those they start: as many as there are cores are at work already, and threads
+# that spin take these from one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.update(THREADING)
 
 # A deadline would be a test of the machine.
 settings.register_profile("untimed", deadline=None)

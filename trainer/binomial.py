@@ -6,7 +6,6 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from scipy.stats import binom
 from torch import Tensor
 
 from preprocessing.alias import AliasTable
@@ -46,7 +45,11 @@ def _few(count_n: Tensor, probability: float, generator: torch.Generator) -> Ten
 @lru_cache(maxsize=8)
 def _table(probability: float) -> tuple[Tensor, Tensor, Tensor]:
     """Alias tables of d = 0 … ``MOST`` trials one after the other: where each begins, thresholds, aliases."""
-    tables = [AliasTable.build(binom.pmf(np.arange(d + 1), d, probability)) for d in range(MOST + 1)]
+    rows = [np.ones(1)]
+    for _ in range(MOST):
+        # One trial more fails, or succeeds.
+        rows.append(np.append(rows[-1] * (1 - probability), 0) + np.append(0, rows[-1] * probability))
+    tables = [AliasTable.build(row) for row in rows]
     starts = np.concatenate([[0], np.arange(1, MOST + 1).cumsum()])
     threshold, alias = (np.concatenate(parts) for parts in zip(*((t.threshold, t.alias) for t in tables), strict=True))
     return torch.from_numpy(starts), torch.from_numpy(threshold), torch.from_numpy(alias)

@@ -31,7 +31,7 @@ def serve(settings: ServiceSettings, *, plan: Planner = plan_job, announce: Call
     ``announce`` is called when nothing stands in the way any more. ``UsageError`` when another server has the home, a
     data root is no folder, the address is open to others and there is no API key, or it cannot be listened on.
     """
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     check_roots(settings.data_roots)
     # Before there is a home: a refused start makes none.
     with listen(settings.host, settings.port) as listening:

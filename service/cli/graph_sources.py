@@ -67,7 +67,7 @@ def default_name(named: str) -> str:
 
 def tell_namesakes(client: Client, graph: Graph) -> None:
     """Say on standard error which other graphs have its name, if any: names are for people, and need not be unique."""
-    others = [other.id for other in client.graphs() if other.name == graph.name and other.id != graph.id]
+    others = [other.id for other in client.graphs(name=graph.name) if other.id != graph.id]
     if others:
         more = f" and {len(others) - SHOWN_NAMESAKES} more" if len(others) > SHOWN_NAMESAKES else ""
         print(

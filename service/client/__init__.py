@@ -132,9 +132,9 @@ class Client:
         """One graph."""
         return Graph.model_validate(self._json("GET", f"/v1/graphs/{graph_id}"))
 
-    def graphs(self) -> Iterator[Graph]:
-        """Every graph, newest first."""
-        return (Graph.model_validate(item) for item in self._pages("/v1/graphs", {}))
+    def graphs(self, *, name: str | None = None) -> Iterator[Graph]:
+        """Every graph, or every one of a name, newest first."""
+        return (Graph.model_validate(item) for item in self._pages("/v1/graphs", {"name": name}))
 
     def delete_graph(self, graph_id: str) -> None:
         """Forget a graph that nothing uses, and the bundle the server made of it."""

@@ -49,7 +49,7 @@ class Graph(_Answer):
 
 
 class Job(_Answer):
-    """A job; ``progress``, ``health`` and ``error`` as the API documents them."""
+    """A job; ``progress``, ``health``, ``error`` and ``stage_seconds`` as the API documents them."""
 
     id: str
     kind: str
@@ -70,6 +70,7 @@ class Job(_Answer):
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
+    stage_seconds: dict[str, float] = {}
 
     @property
     def ended(self) -> bool:

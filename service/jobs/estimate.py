@@ -87,11 +87,12 @@ def estimate(
     cores: int,
     layers: list[int] | None = None,
     made: Collection[str] = (),
+    compile_s: float = 0.0,
 ) -> Estimate:
     """Add up the stages of a job on a graph; ``dim`` is the width of the embedding set that it is about.
 
     ``layers`` are the widths of the encoder that it embeds by. What is ``made`` already (``service.jobs.kept``) its
-    stages keep: it costs nothing.
+    stages keep: it costs nothing. ``compile_s`` are the seconds that its kernels compile (``service.jobs.compiling``).
     """
     if size is None:
         return Estimate(None, None, None, NO_SIZE)
@@ -104,12 +105,13 @@ def estimate(
     in_bundle = int(sum(disk for stage, (_, disk, _) in parts.items() if stage in {"ingest", "preprocess"}))
     about = "by its source's files, not ingested yet: about " if size.guessed else ""
     kept = f"; there already: {', '.join(sorted(part.replace('_', ' ') for part in made))}" if made else ""
+    compiled = f"; kernels to compile first, about {compile_s:.0f} s" if compile_s else ""
     return Estimate(
         int(max((memory for memory, _, _ in parts.values()), default=0)),
         written,
-        round(sum(seconds for _, _, seconds in parts.values()), 1),
+        round(sum(seconds for _, _, seconds in parts.values()) + compile_s, 1),
         f"{about}{size.nodes:,} nodes, {size.arcs:,} arcs, {size.columns:,} feature columns; "
-        f"{cores} cores of {FLOPS_PER_CORE:.0e} flop/s{kept}",
+        f"{cores} cores of {FLOPS_PER_CORE:.0e} flop/s{compiled}{kept}",
         written - in_bundle,
         in_bundle,
     )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from preprocessing.artifact import read_manifest
 from preprocessing.bundle import PPR, Bundle
+from preprocessing.edge_tables import check_no_nodes
 from preprocessing.errors import ArtifactError, InputError, ResourceError, UsageError
 from preprocessing.previous import Previous
 from preprocessing.settings import PreprocessSettings, PreviousSettings
 from service.errors import ConflictError
 from service.jobs.encoder import check_transfer
-from service.jobs.graph_size import missing_column
+from service.jobs.graph_size import edge_tables, missing_column, table_columns
 from service.jobs.resources import Capacity
 from service.jobs.schemas import (
     AppendJob,
@@ -28,7 +30,7 @@ from service.jobs.schemas import (
 from service.store import Embedding, Graph
 from trainer.settings import EmbedSettings, TrainSettings, check_extras, check_fits
 
-__all__ = ["check_feasible"]
+__all__ = ["check_columns", "check_feasible"]
 
 TOLD_COLUMNS = 20
 
@@ -54,7 +56,7 @@ def check_feasible(
             _check_device(request.embed, have)
         case IngestJob():
             _check_source(graph)
-            _check_columns(graph)
+            check_columns(graph.source or {}, "/graph")
         case PreprocessJob():
             _check_ready(graph)
             _check_shards(request.preprocess, request.resources.cores or have.cores)
@@ -66,7 +68,8 @@ def check_feasible(
             _check_ppr(graph, request.train)
             _check_train(request.train, graph, have)
         case PipelineJob():
-            _check_columns(graph)
+            if graph.state != "ready":
+                check_columns(graph.source or {}, "/graph")
             _check_shards(request.preprocess, request.resources.cores or have.cores)
             _check_train(request.train, graph, have)
         case EvaluateJob() | IndexJob():
@@ -78,9 +81,19 @@ def _check_source(graph: Graph) -> None:
         raise ConflictError("the graph has its bundle already", expected="a graph registered by its source")
 
 
-def _check_columns(graph: Graph) -> None:
-    """As far as files on this machine tell; else ingest says so, as its first word."""
-    missing = None if graph.state == "ready" else missing_column(graph.source or {})
+def check_columns(source: dict[str, Any], pointer: str) -> None:
+    """``InputError`` for columns that a graph's tables lack, and for a node table given as the edges.
+
+    As far as files on this machine tell; else ingest says so, as its first word.
+    """
+    if source.get("source") is None and source.get("target") is None:
+        for name in edge_tables(source):
+            try:
+                check_no_nodes(table_columns(name), name)
+            except InputError as error:
+                error.pointer = pointer
+                raise
+    missing = missing_column(source)
     if missing is not None:
         option, name, columns = missing
         columns = list(dict.fromkeys([*get_close_matches(name, columns), *columns]))
@@ -88,7 +101,7 @@ def _check_columns(graph: Graph) -> None:
             f"the graph's table has no column {name}, which its source names (source.{option})",
             expected=f"one of: {', '.join(columns[:TOLD_COLUMNS])}{', …' if len(columns) > TOLD_COLUMNS else ''}",
             remedy="name the right column; a graph that is registered already, register again",
-            pointer="/graph",
+            pointer=pointer,
         )
 
 

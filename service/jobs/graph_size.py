@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from service.store import Graph
 
-__all__ = ["GraphSize", "graph_size", "missing_column", "table_bytes"]
+__all__ = ["GraphSize", "edge_tables", "graph_size", "missing_column", "table_bytes", "table_columns"]
 
 ARCS_A_NODE = 10
 """Taken where no file tells the number of nodes."""
@@ -88,6 +88,19 @@ def table_bytes(name: str) -> int:
     return sum(file.stat().st_size * (1 if file.suffix == ".csv" else 3) for file in files)
 
 
+def edge_tables(source: dict[str, Any]) -> list[str]:
+    """The names of a source's edge tables: one, or one of each relation; none of another kind of source."""
+    return [source["edges"]] if source.get("edges") else list((source.get("relations") or {}).values())
+
+
+def table_columns(name: str) -> list[str]:
+    """The columns of a table in their order; none where nothing can be told here: URIs, files that are gone."""
+    try:
+        return list(_table(Path(name)).numbers)
+    except (OSError, EOFError, ValueError, KeyError, IndexError, pa.ArrowException, csv.Error):
+        return []
+
+
 def missing_column(source: dict[str, Any]) -> tuple[str, str, list[str]] | None:
     """The first option of a table source that names a column which its table has not, that, and the columns it has.
 
@@ -95,13 +108,9 @@ def missing_column(source: dict[str, Any]) -> tuple[str, str, list[str]] | None:
     """
     if source.get("kind") != "tables":
         return None
-    edges = [source["edges"]] if source.get("edges") else list((source.get("relations") or {}).values())
     nodes = [source["nodes"]] if source.get("nodes") else []
-    for tables, options in ((nodes, _NODE_COLUMNS), (edges, _EDGE_COLUMNS)):
-        try:
-            found = [list(_table(Path(name)).numbers) for name in tables]
-        except (OSError, EOFError, ValueError, KeyError, IndexError, pa.ArrowException, csv.Error):
-            continue
+    for tables, options in ((nodes, _NODE_COLUMNS), (edge_tables(source), _EDGE_COLUMNS)):
+        found = [columns for columns in map(table_columns, tables) if columns]
         for option, columns in ((option, columns) for option in options for columns in found):
             named = source.get(option)
             for name in [named] if isinstance(named, str) else named or []:
@@ -123,8 +132,7 @@ class _Table:
 
 
 def _of_tables(source: dict[str, Any], twice: int, width: int) -> GraphSize:
-    names = [source["edges"]] if source.get("edges") else list((source.get("relations") or {}).values())
-    edges = [_table(Path(name)) for name in names]
+    edges = [_table(Path(name)) for name in edge_tables(source)]
     arcs = twice * sum(table.rows for table in edges)
     if source.get("nodes") is None:
         nodes = max(min(arcs // ARCS_A_NODE, *(_span(table) for table in edges)), 1)

@@ -302,7 +302,8 @@ class JobAnswer(Answer):
 
     ``health`` is null until training has reported, and stays as it was at its end; ``silent_since`` is set while a
     running job has reported nothing for longer than the server's ``silent_after_s``. ``waiting_for`` is set while it is
-    queued, ``retry_at`` while a failed attempt waits for the next.
+    queued, ``retry_at`` while a failed attempt waits for the next. ``stage_seconds`` is what each stage that has begun
+    took, its last time if it was begun again, and of the one that runs the seconds so far.
     """
 
     id: str
@@ -330,4 +331,5 @@ class JobAnswer(Answer):
     started_at: datetime | None
     ended_at: datetime | None
     error: JobError | None
+    stage_seconds: dict[str, float]
     transitions: list[TransitionAnswer]

@@ -57,9 +57,11 @@ class Graphs(Database):
         with self.reading() as connection:
             return find_graph(connection, identity)
 
-    def list_graphs(self, *, limit: int = 50, cursor: str | None = None) -> Page[Graph]:
-        """Newest first."""
+    def list_graphs(self, *, limit: int = 50, cursor: str | None = None, name: str | None = None) -> Page[Graph]:
+        """Newest first; of one name, or all."""
         query = select(graphs).where(graphs.c.state != "deleting")
+        if name is not None:
+            query = query.where(graphs.c.name == name)
         with self.reading() as connection:
             rows = page(connection, query, graphs.c.id, limit, cursor)
         return Page([Graph(**row._mapping) for row in rows.items], rows.next_cursor)

@@ -121,6 +121,16 @@ class Job:
         """Whether the status is final."""
         return self.status in ENDED
 
+    @property
+    def stage_seconds(self) -> dict[str, float]:
+        """Seconds that each stage took, its last time if it was begun again; of the one that runs, those so far."""
+        moments = [*(step.at for step in self.transitions), now()]
+        return {
+            step.phase: max(round((after - step.at).total_seconds(), 3), 0.0)
+            for step, after in zip(self.transitions, moments[1:], strict=True)
+            if step.phase is not None and step.status == "running"
+        }
+
 
 @dataclass(frozen=True)
 class JobEvent:

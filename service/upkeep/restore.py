@@ -46,12 +46,19 @@ def restore(settings: ServiceSettings, source: Path, *, progress: Progress = lam
 
     The rows go into the database of ``settings``, of either kind, and are brought to this version's schema. Jobs that
     ran begin their present stage anew. A killed restore is gone on with by the same call, also where the backup was
-    brought up to date meanwhile. ``UsageError`` for a home or
-    a database that holds something, and for a backup of a later version; ``ArtifactError`` for a damaged one.
+    brought up to date meanwhile. ``UsageError`` for a home or a database that holds something, for a home inside the
+    backup, and for a backup of a later version; ``ArtifactError`` for a damaged one.
     """
     source = full_path(source)
     written = read_backup(source)
     home = settings.home
+    if home.is_relative_to(source):
+        raise UsageError(
+            "the home would lie in the backup itself",
+            given=str(home),
+            expected=f"a folder outside of {source}",
+            remedy="name another home",
+        )
     with writing_to(home), _claimed(settings, written) as begun:
         rows = home / f".{STORE}.restoring"
         for leftover in home.glob(f"{rows.name}*"):

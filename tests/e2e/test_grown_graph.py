@@ -99,7 +99,8 @@ def check_growth(folder: Path, whole: Bundle, new: np.ndarray, encoder: str) -> 
     assert found.vectors[new].std() > 1e-3
 
 
-@pytest.mark.parametrize("encoder", [pytest.param("gcn", marks=pytest.mark.slow), "sage_residual"])
+@pytest.mark.slow
+@pytest.mark.parametrize("encoder", ["gcn", "sage_residual"])
 def test_a_generated_graph(tmp_path: Path, encoder: str) -> None:
     rgrl("generate", "blocks", tmp_path / "tables", "--nodes", 1500, "--degree", 4, "--set", "community_size=50")
     rgrl(

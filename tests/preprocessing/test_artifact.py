@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from preprocessing.artifact import build, fingerprint, read_manifest, verify, write_json
+from preprocessing.artifact import MANIFEST, build, existing, fingerprint, read_manifest, verify, write_json
 from preprocessing.errors import ArtifactError, InputError, UsageError
 
 
@@ -78,6 +78,17 @@ def test_existing_target_is_replaced_only_when_asked(tmp_path: Path) -> None:
     make(tmp_path / "out", "two", replace=True)
     assert (tmp_path / "out" / "data.txt").read_text() == "two"
     assert names(tmp_path) == {"out"}
+
+
+@pytest.mark.parametrize("place", ["out/new", "out/deep/new", "link/new"])
+def test_no_output_lies_inside_another_artefact(tmp_path: Path, place: str) -> None:
+    make(tmp_path / "out", "hello")
+    (tmp_path / "link").symlink_to("out")
+    with pytest.raises(UsageError, match=r"the output would lie inside a thing\n") as raised:
+        existing(tmp_path / place, "thing", "b", "the thing")
+    assert raised.value.expected == f"a path outside of {tmp_path / 'out'}"
+    (tmp_path / MANIFEST).write_text('{"name": "a page of the web"}')
+    assert existing(tmp_path / "new", "thing", "b", "the thing") is None
 
 
 def test_a_kill_between_the_two_renames_of_a_replacement_loses_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,10 @@ import pytest
 
 from preprocessing import generate as module
 from preprocessing.errors import UsageError
-from preprocessing.generate import Ids, generate
+from preprocessing.generate import generate
 from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
+from preprocessing.synthetic_edges import Ids
 
 
 def run(out: Path, **settings: Any) -> Path:
@@ -33,9 +37,9 @@ def digests(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("nodes", [2, 3, 7, 64, 1000, 1025])
 def test_ids_are_a_bijection(nodes: int) -> None:
     for seed in range(5):
-        named = module._named(Ids.of(nodes, seed), np.arange(nodes))
+        named = Ids.of(nodes, seed).named(np.arange(nodes))
         assert np.array_equal(np.sort(named), np.arange(nodes))
-    orders = {tuple(module._named(Ids.of(1000, seed), np.arange(1000))) for seed in range(5)}
+    orders = {tuple(Ids.of(1000, seed).named(np.arange(1000))) for seed in range(5)}
     assert len(orders) == 5
 
 
@@ -76,6 +80,17 @@ def test_an_output_that_exists(tmp_path: Path) -> None:
     run(tmp_path / "g", kind="rmat", nodes=10)
     with pytest.raises(UsageError, match="exists already"):
         run(tmp_path / "g", kind="rmat", nodes=11)
+
+
+def test_the_output_is_looked_at_before_kernels_are_compiled(tmp_path: Path) -> None:
+    (tmp_path / "g").write_text("a file")
+    (tmp_path / "spec.json").write_text(json.dumps({"out": str(tmp_path / "g"), "settings": {"kind": "rmat"}}))
+    code = "import sys; from preprocessing.__main__ import STAGES, run_stage; " + (
+        "code = run_stage(STAGES, ['generate', sys.argv[1]]); print(code, 'numba' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, tmp_path / "spec.json"], capture_output=True, text=True)
+    assert "the output exists already" in ran.stderr
+    assert ran.stdout.split()[-2:] == ["2", "False"]
 
 
 def test_rmat_has_hubs(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from preprocessing.bundle import Bundle
 from preprocessing.errors import InputError
 from preprocessing.ingest import ingest
+from preprocessing.input_files import InputFile
 from preprocessing.stage import Emitter
 
 NODES = {"id": [10, 20, 30], "x": [0.5, 1.5, 2.5]}
@@ -295,6 +297,16 @@ def test_a_missing_file(tmp_path: Path, table: str) -> None:
     paths = {"nodes": parquet(tmp_path / "n.parquet", NODES), "edges": parquet(tmp_path / "e.parquet", EDGES)}
     Path(paths[table]).unlink()
     assert fault(tmp_path, paths).text().startswith(f"{paths[table]}: there is no such file")
+
+
+def test_what_is_no_file_is_told_as_that(tmp_path: Path) -> None:
+    paths = {"nodes": parquet(tmp_path / "n.parquet", NODES), "edges": str(tmp_path / "e.parquet")}
+    os.mkfifo(paths["edges"])
+    told = "this is no regular file or folder, but a pipe, a socket or a device"
+    assert fault(tmp_path, paths).text().startswith(f"{paths['edges']}: {told}\n  expected: a file\n")
+    assert fault(tmp_path, paths | {"edges": "/dev/null"}).text().startswith(f"/dev/null: {told}")
+    with pytest.raises(InputError, match="this is a folder"):
+        InputFile.at(tmp_path).existing()
 
 
 def test_a_fault_in_a_late_part_and_batch(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 import scipy.sparse as sp
 
 from preprocessing.bundle import Bundle
-from preprocessing.errors import InputError
+from preprocessing.errors import InputError, NotNowError, RgrlError
 from preprocessing.ingest import ingest
 from preprocessing.input_files import InputFile
 from preprocessing.settings import NpzSource, TableSource
@@ -163,6 +163,30 @@ def test_any_file_system_serves(data: Path) -> None:
     assert InputFile(tree, "edges", "edges").is_folder()
     with InputFile(tree, "graph.npz", "graph").existing().open() as file:
         assert file.read(2) == b"PK"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "word"),
+    [
+        ("AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 7", NotNowError, "does not answer"),
+        ("google::cloud::Status(UNAVAILABLE: Retry policy exhausted)", NotNowError, "does not answer"),
+        ("AWS Error ACCESS_DENIED during HeadObject operation", InputError, "refuses"),
+        ("google::cloud::Status(PERMISSION_DENIED: no)", InputError, "refuses"),
+    ],
+)
+def test_a_place_that_does_not_answer_is_another_fault_than_one_that_refuses(
+    said: str, kind: type[RgrlError], word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: str) -> None:
+        raise OSError(said)
+
+    away = InputFile(SimpleNamespace(get_file_info=fails), "bucket/e.parquet", "s3://bucket/e.parquet")
+    with pytest.raises(kind, match=f"the file system {word}") as raised:
+        away.exists()
+    assert raised.value.where == "s3://bucket/e.parquet"
+    monkeypatch.setattr("preprocessing.input_files.pa_fs.FileSystem", SimpleNamespace(from_uri=fails))
+    with pytest.raises(kind):
+        InputFile.at("s3://bucket/e.parquet")
 
 
 @pytest.mark.parametrize("uri", ["s3://key:secret@bucket/edges.parquet", "s3://key@bucket/edges.parquet"])

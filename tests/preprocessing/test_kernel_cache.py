@@ -1,3 +1,4 @@
+import importlib
 import json
 import os
 import subprocess
@@ -6,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from preprocessing.kernel_cache import keyed_cache, source_digest
+from preprocessing.kernel_cache import kept, keyed_cache, source_digest
 
 
 def run(code: str, cache: str | None) -> str:
@@ -55,6 +56,17 @@ def test_the_first_kernel_compiled_is_told_and_one_kept_is_not(tmp_path: Path) -
         return [event["code"] for event in told if event["event"] == "warning"]
 
     assert [warnings(number) for number in range(2)] == [["compiling"], []]
+
+
+@pytest.mark.parametrize("module", ["preprocessing.topology", "preprocessing.push", "trainer.sparse"])
+def test_kernels_that_were_compiled_are_found(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    importlib.import_module(module)
+    name = module.rpartition(".")[2]
+    assert kept(name)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert not kept(name)
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    assert kept(name), "nothing can be told"
 
 
 def test_make_fills_the_cache_that_commands_use() -> None:

@@ -14,10 +14,13 @@ from preprocessing.artifact import build
 from preprocessing.bundle import BUNDLE
 from preprocessing.ids import IdMap
 from service.search.embedding_set import EMBEDDING_SET
+from service.search.index_settings import ProjectionSettings
 from service.settings import ServiceSettings
 from service.store import Store
 
 CONTENT = "the graph's content"
+QUICK_MAP = ProjectionSettings(method="pca")
+"""For tests that are about something else: nothing is imported or compiled for it."""
 
 
 def id_map(ids: Sequence[int] | Sequence[str]) -> IdMap:

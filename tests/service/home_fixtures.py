@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from embedding_fixtures import write_set
+from embedding_fixtures import QUICK_MAP, write_set
 from service_harness import tiny_bundle
 
 from preprocessing.artifact import read_manifest, write_json
@@ -64,7 +64,7 @@ def add_made_set(store: Store, settings: ServiceSettings, graph: str, job: str, 
     ids = [10, 20, 30, 40] if nodes == 4 else list(range(nodes))
     content = Bundle(Path(store.graph(graph).bundle)).content_hash
     path = write_set(settings.embeddings / made, vectors, ids, content=content)
-    index = build_index(path, IndexSettings(kind="exact"), Emitter("index"))
+    index = build_index(path, IndexSettings(kind="exact", projection=QUICK_MAP), Emitter("index"))
     write_json(path / "report.json", {"summary": {"effective_rank": 3.0}})
     with store.writing() as connection:
         insert_embedding(connection, made, graph=graph, job=job, path=path, counts={"nodes": nodes, "dim": dim})

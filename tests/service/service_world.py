@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from embedding_fixtures import add_set, write_bundle, write_set
+from embedding_fixtures import QUICK_MAP, add_set, write_bundle, write_set
 from fastapi.testclient import TestClient
 from service_harness import settings_in, tiny_bundle
 
@@ -69,7 +69,7 @@ def _fill(client: TestClient, folder: Path, tokens: dict[str, str]) -> World:
     edges = [(node, (node + 1) % NODES) for node in range(NODES)]
     content = write_bundle(folder / "ring", NODES, edges)
     indexed = write_set(settings.embeddings / "indexed", vectors, content=content)
-    build_index(indexed, IndexSettings(kind="hnsw"), Emitter("index"))
+    build_index(indexed, IndexSettings(kind="hnsw", projection=QUICK_MAP), Emitter("index"))
     (indexed / "report.json").write_text('{"objective": "rgrl", "epochs": 2, "losses": [{"epoch": 1, "loss": NaN}]}')
     names = [f"n{number}" for number in range(NODES)]
     named = write_set(settings.embeddings / "named", vectors, names, content=Bundle(bundle).content_hash)

@@ -6,10 +6,11 @@ import errno
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import structlog
@@ -325,43 +326,79 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp
     assert settings.max_running == 3
 
 
-def test_logs_are_json_lines_where_no_one_watches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And what alembic tells of every start is none of them."""
+@pytest.fixture
+def restored_logs() -> Iterator[None]:
+    """What a test configures of logs is taken back after it."""
     before = structlog.get_config(), logging.getLogger().handlers[:], logging.getLogger().level
-    try:
-        configure_logging("warning")
-        structlog.get_logger("test").warning("watch out", job="job_1")
-        logging.getLogger("a.library").error("theirs")
-        logging.getLogger("a.library").info("not shown")
-        configure_logging("info")
-        Store(settings_in(tmp_path)).close()
-        lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    finally:
-        structlog.configure(**before[0])
-        logging.getLogger().handlers[:] = before[1]
-        logging.getLogger().setLevel(before[2])
-        logging.getLogger("uvicorn.access").disabled = False
+    yield
+    structlog.configure(**before[0])
+    logging.getLogger().handlers[:] = before[1]
+    logging.getLogger().setLevel(before[2])
+    logging.getLogger("uvicorn.access").disabled = False
+
+
+def test_logs_are_json_lines_where_no_one_watches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], restored_logs: None
+) -> None:
+    """And what alembic tells of every start is none of them."""
+    configure_logging("warning")
+    structlog.get_logger("test").warning("watch out", job="job_1")
+    logging.getLogger("a.library").error("theirs")
+    logging.getLogger("a.library").info("not shown")
+    configure_logging("info")
+    Store(settings_in(tmp_path)).close()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(line["event"], line["level"]) for line in lines] == [("watch out", "warning"), ("theirs", "error")]
     assert lines[0]["job"] == "job_1"
 
 
+@pytest.mark.parametrize(
+    ("terminal", "form", "no_color", "said"),
+    [
+        (True, "auto", "", "\x1b["),
+        (True, "auto", "1", "watch out"),
+        (True, "json", "", '"event":"watch out"'),
+        (False, "auto", "", '"event":"watch out"'),
+        (False, "text", "", "watch out"),
+    ],
+)
+def test_logs_are_for_who_reads_them(
+    terminal: bool,
+    form: Literal["auto", "text", "json"],
+    no_color: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    restored_logs: None,
+) -> None:
+    """Text on a terminal, with colours unless NO_COLOR is set; JSON elsewhere; or what the setting says."""
+    written = io.StringIO()
+    monkeypatch.setattr(written, "isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stderr", written)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    configure_logging("info", form)
+    structlog.get_logger("test").warning("watch out", job="job_1")
+    logging.getLogger("a.library").error("theirs")
+    lines = written.getvalue().splitlines()
+    assert len(lines) == 2
+    assert said in lines[0]
+    text = re.sub(r"\x1b\[\d*m", "", lines[0])
+    if said.startswith('"'):
+        assert json.loads(text)["job"] == "job_1"
+    else:
+        assert re.fullmatch(r"\d\d:\d\d:\d\d \[warning  ] watch out +job=job_1", text)
+        assert ("\x1b" in written.getvalue()) == (said == "\x1b[")
+
+
 @pytest.mark.parametrize("fault", [BrokenPipeError, OSError, ValueError])
 def test_a_log_that_cannot_be_written_fails_no_request(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch, fault: type[Exception]
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, fault: type[Exception], restored_logs: None
 ) -> None:
     class Gone(io.StringIO):
         def write(self, _text: str) -> int:
             raise fault("no one reads this")
 
-    before = structlog.get_config(), logging.getLogger().handlers[:], logging.getLogger().level
-    try:
-        with monkeypatch.context() as patched:
-            configure_logging("info")
-            patched.setattr("sys.stderr", Gone())
-            assert client.get("/livez").status_code == 200
-            assert client.get("/v1/nothing").status_code == 404
-    finally:
-        structlog.configure(**before[0])
-        logging.getLogger().handlers[:] = before[1]
-        logging.getLogger().setLevel(before[2])
-        logging.getLogger("uvicorn.access").disabled = False
+    with monkeypatch.context() as patched:
+        configure_logging("info")
+        patched.setattr("sys.stderr", Gone())
+        assert client.get("/livez").status_code == 200
+        assert client.get("/v1/nothing").status_code == 404

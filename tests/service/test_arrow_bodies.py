@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from embedding_fixtures import add_set, settings, write_bundle, write_set
+from embedding_fixtures import QUICK_MAP, add_set, settings, write_bundle, write_set
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given
 from hypothesis import settings as tried
@@ -37,7 +37,7 @@ def client(tmp_path_factory: pytest.TempPathFactory, vectors: np.ndarray) -> Ite
         store = client.app.state.store  # type: ignore[attr-defined]
         content = write_bundle(home / "bundle", NODES, [(node, (node + 1) % NODES) for node in range(NODES)])
         path = write_set(home / "embeddings" / "numbered", vectors, content=content)
-        build_index(path, IndexSettings(kind="hnsw", effort=200), Emitter("index"))
+        build_index(path, IndexSettings(kind="hnsw", effort=200, projection=QUICK_MAP), Emitter("index"))
         store.put_alias("numbered", add_set(store, path, home / "bundle"))
         names = [f"n{row:03}" for row in range(NODES)]
         named = write_set(home / "embeddings" / "named", vectors, names)

@@ -264,6 +264,15 @@ def test_a_backup_of_a_later_version_is_refused(tmp_path: Path, home: ServiceSet
     assert not (tmp_path / "restored").exists()
 
 
+@pytest.mark.parametrize("place", ["home", "files/home", "."])
+def test_a_home_inside_its_backup_is_refused(tmp_path: Path, home: ServiceSettings, filled: Filled, place: str) -> None:
+    backup(home, tmp_path / "backup")
+    before = sorted((tmp_path / "backup").rglob("*"))
+    with pytest.raises(UsageError, match="the home would lie in the backup itself"):
+        restore(in_another(tmp_path).model_copy(update={"home": tmp_path / "backup" / place}), tmp_path / "backup")
+    assert sorted((tmp_path / "backup").rglob("*")) == before
+
+
 def _change(folder: Path, **changes: Any) -> None:
     written = json.loads((folder / BACKUP).read_text()) | changes
     (folder / BACKUP).write_text(json.dumps(written))

@@ -61,7 +61,9 @@ def test_jobs_from_submit_to_cancel(server: Server, remote: Callable[..., tuple[
     assert [found["id"] for found in json.loads(out)] == [job["id"]]
     (row,) = [line for line in remote("jobs", "list")[1].splitlines() if job["id"] in line]
     assert "stalled" in row
-    assert "succeeded" in remote("jobs", "show", job["id"])[1]
+    shown = remote("jobs", "show", job["id"])[1]
+    assert "succeeded" in shown
+    assert re.search(r"^stage_seconds\.one +[\d.]+ *$", shown, re.MULTILINE)
     assert remote("jobs", "watch", job["id"])[0] == 0
     assert remote("jobs", "logs", job["id"])[0] == 0
     code, _, err = remote("jobs", "cancel", job["id"])
@@ -89,6 +91,11 @@ def test_graphs_of_one_name_are_told_apart(
     first, second = (json.loads(out)["graph"] for _, out, _ in (one, two))
     assert (one[2], other[2]) == ("", "")
     assert f"note: {second} is named 'twin' like {first}; their ids tell them apart" in two[2]
+    with monkeypatch.context() as patched:
+        asked: list[str | None] = []
+        patched.setattr(Client, "graphs", lambda _, *, name=None: asked.append(name) or iter(()))
+        remote("graphs", "register", folders[2])
+        assert asked == ["other"]
     # The name of a folder is its own also where it is spelled by dots.
     monkeypatch.chdir(folders[0])
     code, out, err = remote("graphs", "register", ".")

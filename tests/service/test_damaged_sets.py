@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from embedding_fixtures import add_set, settings, write_bundle, write_set
+from embedding_fixtures import QUICK_MAP, add_set, settings, write_bundle, write_set
 from fastapi.testclient import TestClient
 
 from preprocessing.artifact import read_manifest
@@ -38,7 +38,7 @@ def asked(folder: Path, set_file: str | None, graph_file: str | None, change: ob
     vectors = np.random.default_rng(1).standard_normal((NODES, DIM)).astype(np.float32)
     content = write_bundle(folder / "graph", NODES, [(node, (node + 1) % NODES) for node in range(NODES)])
     path = write_set(folder / "set", vectors, content=content)
-    build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+    build_index(path, IndexSettings(kind="hnsw", projection=QUICK_MAP), Emitter("index"))
     app = create_app(settings(folder / "home"))
     app.state.scheduler.start = lambda: None
     store: Store = app.state.store
@@ -114,7 +114,7 @@ def test_a_file_that_is_written_to_while_it_is_served(tmp_path: Path, file: str)
     vectors = np.random.default_rng(1).standard_normal((NODES, DIM)).astype(np.float32)
     content = write_bundle(tmp_path / "graph", NODES, [(0, 1)])
     path = write_set(tmp_path / "set", vectors, [f"node {number:02}" for number in range(NODES)], content)
-    build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+    build_index(path, IndexSettings(kind="hnsw", projection=QUICK_MAP), Emitter("index"))
     app = create_app(settings(tmp_path / "home"))
     app.state.scheduler.start = lambda: None
     ref = add_set(app.state.store, path, tmp_path / "graph")

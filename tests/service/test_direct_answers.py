@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from embedding_fixtures import add_set, settings, write_bundle, write_set
+from embedding_fixtures import QUICK_MAP, add_set, settings, write_bundle, write_set
 from fastapi.testclient import TestClient
 
 from preprocessing.stage import Emitter
@@ -31,7 +31,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TestClie
     vectors = np.random.default_rng(0).standard_normal((NODES, DIM)).astype(np.float32)
     content = write_bundle(folder / "graph", NODES, [(0, 1)])
     path = write_set(folder / "home" / "embeddings" / "one", vectors, content=content)
-    build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+    build_index(path, IndexSettings(kind="hnsw", projection=QUICK_MAP), Emitter("index"))
     app = create_app(settings(folder / "home"))
     app.state.scheduler.start = lambda: None
     # A busy machine is no slow disk.

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 import pytest
-from embedding_fixtures import add_set, settings, write_bundle, write_set
+from embedding_fixtures import QUICK_MAP, add_set, settings, write_bundle, write_set
 from fastapi.testclient import TestClient
 
 from preprocessing.stage import Emitter
@@ -50,7 +50,7 @@ def numbered(client: TestClient, home: Path, vectors: np.ndarray) -> str:
     """A set of integer ids with its graph and an HNSW index."""
     content = write_bundle(home / "bundle", NODES, EDGES)
     path = write_set(home / "embeddings" / "numbered", vectors, content=content)
-    build_index(path, IndexSettings(kind="hnsw", effort=200), Emitter("index"))
+    build_index(path, IndexSettings(kind="hnsw", effort=200, projection=QUICK_MAP), Emitter("index"))
     return add_set(client.app.state.store, path, home / "bundle")
 
 
@@ -282,7 +282,7 @@ def test_a_new_index_is_served_without_a_restart(client: TestClient, home: Path,
     strategies = []
     for kind in (None, "exact", "hnsw"):
         if kind is not None:
-            build_index(path, IndexSettings(kind=kind), Emitter("index"))
+            build_index(path, IndexSettings(kind=kind, projection=QUICK_MAP), Emitter("index"))
         strategies.append(neighbors(client, fresh, queries=[{"id": 0}], k=3)[0]["strategy"])
     assert strategies == ["exact_no_index", "exact", "hnsw"]
 

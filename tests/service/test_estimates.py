@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fake_jobs_api import fake_jobs_api
 from fastapi.testclient import TestClient
 from service_harness import running_app, settings_in
 from service_world import world
@@ -18,6 +19,7 @@ from preprocessing.bundle import BUNDLE
 from preprocessing.ingest import ingest
 from preprocessing.ppr import preprocess
 from preprocessing.stage import Emitter
+from service.jobs.compiling import compile_seconds
 from service.jobs.estimate import START, WEIGHT_BYTES
 from service.search.index_settings import IndexSettings
 from service.search.indexing import build_index
@@ -105,6 +107,32 @@ def test_what_an_earlier_job_made_with_the_same_settings_is_not_counted_again(tm
         part["disk_bytes"] - WEIGHT_BYTES * NODES,
         WEIGHT_BYTES * NODES,
     ]
+
+
+def test_compiling_is_counted_until_the_kernels_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = tmp_path / "kernels" / "preprocessing_0123"
+    kernels.mkdir(parents=True)
+    with running_app(settings_in(tmp_path)) as client:
+        graph = register(client, source=write_tables(tmp_path / "data" / "tables"))
+        monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+        usual = dry_run(client, graph)
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(kernels.parent))
+        for compiled, seconds in (("", 49), ("topology", 46), ("push", 9)):
+            (kernels / f"{compiled}._kernel-1.py311.nbi").touch()
+            told = dry_run(client, graph)
+            assert told["seconds"] - usual["seconds"] == pytest.approx(seconds, abs=0.01)
+            assert told["basis"] == f"{usual['basis']}; kernels to compile first, about {seconds} s"
+        (kernels / "sparse._kernel-1.py311.nbi").touch()
+        assert dry_run(client, graph) == usual
+
+
+def test_the_kernels_of_a_cluster_are_not_told_by_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "none"))
+    assert compile_seconds(["train", "evaluate", "index"]) == 9
+    with fake_jobs_api() as api, running_app(settings_in(tmp_path, ray_address=api.address)) as client:
+        small = {"resources": {"memory_bytes": 1000}}
+        told = dry_run(client, register(client, source=write_tables(tmp_path / "data" / "tables")), **small)
+    assert "compile" not in told["basis"]
 
 
 def test_an_index_that_is_there_is_not_counted_again(tmp_path: Path) -> None:

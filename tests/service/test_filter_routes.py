@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from embedding_fixtures import settings, write_set
+from embedding_fixtures import QUICK_MAP, settings, write_set
 from fastapi.testclient import TestClient
 from filter_cases import NODES, fulfils, node_values, write_tables
 
@@ -67,7 +67,7 @@ def vectors() -> np.ndarray:
 def ref(client: TestClient, folder: Path, graph: dict[str, Any], vectors: np.ndarray) -> str:
     content = read_manifest(Path(graph["bundle"]), BUNDLE)["content_hash"]
     path = write_set(folder / "data" / "set", vectors, content=content)
-    build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+    build_index(path, IndexSettings(kind="hnsw", projection=QUICK_MAP), Emitter("index"))
     made = client.post("/v1/embeddings", json={"path": "set", "graph": graph["id"]})
     assert made.status_code == 201, made.text
     return str(made.json()["id"])

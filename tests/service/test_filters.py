@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from embedding_fixtures import write_set
+from embedding_fixtures import QUICK_MAP, write_set
 from filter_cases import NODES, attributed_bundle, fulfils, node_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -232,7 +232,7 @@ def space(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     path = write_set(tmp_path_factory.mktemp("sets") / request.param, cloud)
     # Of 93 cells as few as find the nearest of all; matches alone lie in more.
     effort = 5 if request.param == "ivf" else None
-    build_index(path, IndexSettings(kind=request.param, effort=effort), Emitter("index"))
+    build_index(path, IndexSettings(kind=request.param, effort=effort, projection=QUICK_MAP), Emitter("index"))
     return EmbeddingSet(path).space()
 
 
@@ -273,7 +273,7 @@ def test_recall_under_a_filter(space: Space, cloud: npt.NDArray[np.float32], sel
 
 def test_recall_of_more_neighbours_than_effort_keeps(tmp_path: Path, cloud: npt.NDArray[np.float32]) -> None:
     path = write_set(tmp_path / "set", cloud)
-    build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+    build_index(path, IndexSettings(kind="hnsw", projection=QUICK_MAP), Emitter("index"))
     space = EmbeddingSet(path).space()
     [answer] = nearest(space, unit(cloud[3])[None], 1000, [np.array([3])], effort=16)
     truth = np.argsort(-(unit(cloud) @ unit(cloud[3])), kind="stable")[1:1001]

@@ -179,6 +179,19 @@ def test_without_data_roots_nothing_can_be_named(tmp_path: Path) -> None:
         assert "RGRL_DATA_ROOTS" in answer.text
 
 
+def test_graphs_of_a_name_are_those_alone(client: TestClient, folder: Path) -> None:
+    path = str(tiny_bundle(folder / "data" / "named"))
+    first, _, last = (
+        client.post("/v1/graphs", json={"bundle": path, "name": name}).json()["id"] for name in ("twin", "Twin", "twin")
+    )
+    page = client.get("/v1/graphs?name=twin&limit=1").json()
+    assert [graph["id"] for graph in page["items"]] == [last]
+    page = client.get("/v1/graphs", params={"name": "twin", "cursor": page["next_cursor"]}).json()
+    assert [graph["id"] for graph in page["items"]] == [first]
+    assert client.get("/v1/graphs?name=twi").json()["items"] == []
+    assert client.get("/v1/graphs?name=").status_code == 422
+
+
 def test_pages_hold_every_graph_once_while_more_arrive(client: TestClient, folder: Path) -> None:
     before = [add_graph(client, folder, f"g{i}") for i in range(5)]
     seen, cursor = [], None

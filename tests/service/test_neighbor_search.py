@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from embedding_fixtures import write_set
+from embedding_fixtures import QUICK_MAP, write_set
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ def rows(*numbers: int) -> npt.NDArray[np.int64]:
 
 def indexed(tmp_path: Path, vectors: npt.NDArray[Any], **chosen: Any) -> Space:
     path = write_set(tmp_path / "set", vectors)
-    build_index(path, IndexSettings(**chosen), Emitter("index"))
+    build_index(path, IndexSettings(**chosen, projection=QUICK_MAP), Emitter("index"))
     return EmbeddingSet(path).space()
 
 

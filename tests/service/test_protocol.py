@@ -308,12 +308,18 @@ def test_what_is_left_half_done_does_not_hold_its_connection(server: Server, sta
         assert received(connection) == b"", "closed, and before the time limit of the connection here"
 
 
-@pytest.mark.parametrize("whole", [1, 3])
 @pytest.mark.parametrize(
-    "rest",
-    [b"garbage\r\n\r\n", b"\0\1", b"CONNECT a:1 HTTP/1.1\r\n\r\n", TRAILED + b"zz\r\n", TRAILED + b"1\r\nabc\r\n"],
+    ("whole", "rest"),
+    [
+        (1, b"garbage\r\n\r\n"),
+        (3, b"garbage\r\n\r\n"),
+        (1, b"\0\1"),
+        (3, b"CONNECT a:1 HTTP/1.1\r\n\r\n"),
+        (1, TRAILED + b"zz\r\n"),
+        (3, TRAILED + b"1\r\nabc\r\n"),
+    ],
 )
-def test_whole_requests_before_what_cannot_be_read_are_answered(server: Server, rest: bytes, whole: int) -> None:
+def test_whole_requests_before_what_cannot_be_read_are_answered(server: Server, whole: int, rest: bytes) -> None:
     with connected(server) as connection:
         connection.sendall((GET + b"\r\n") * whole + rest)
         assert re.findall(rb"HTTP/1.1 (\d+) ", received(connection)) == [b"200"] * whole

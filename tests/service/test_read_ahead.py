@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from embedding_fixtures import add_set, settings, write_set
+from embedding_fixtures import QUICK_MAP, add_set, settings, write_set
 
 from preprocessing.errors import UsageError
 from preprocessing.stage import Emitter
@@ -95,7 +95,7 @@ def test_a_start_asks_for_the_sets_that_aliases_name_the_newest_first(
     given = settings(tmp_path / "home", open_embeddings=3)
     store = Store(given)
     paths = [indexed_set(tmp_path / name) for name in ("no alias", "oldest", "older", "scanned", "gone", "newest")]
-    build_index(paths[3], IndexSettings(kind="exact"), Emitter("index"))
+    build_index(paths[3], IndexSettings(kind="exact", projection=QUICK_MAP), Emitter("index"))
     for path in paths:
         identity = add_set(store, path)
         for alias in ("", "again ") if path.name != "no alias" else ():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from embedding_fixtures import CONTENT, settings, write_bundle, write_set
+from embedding_fixtures import CONTENT, QUICK_MAP, settings, write_bundle, write_set
 from fastapi.testclient import TestClient
 
 from preprocessing.artifact import build
@@ -61,7 +61,7 @@ def test_a_set_is_served_where_it_lies_with_its_report_and_index(
 ) -> None:
     path = write_set(folder / "data" / "whole", vectors, content=content)
     (path / "report.json").write_text(json.dumps({"probe": {}, "summary": {"effective_rank": 4.5}}))
-    index = build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+    index = build_index(path, IndexSettings(kind="hnsw", projection=QUICK_MAP), Emitter("index"))
     answer = register(client, graph, "whole", name="mine")
     assert answer.status_code == 201, answer.text
     made = answer.json()
@@ -86,7 +86,7 @@ def test_once_more_brings_it_up_to_date_and_makes_no_second(
     path = write_set(folder / "data" / "twice", vectors, content=content)
     first = register(client, graph, path, name="n").json()
     assert (first["report"], first["index"]) == (None, None)
-    build_index(path, IndexSettings(kind="exact"), Emitter("index"))
+    build_index(path, IndexSettings(kind="exact", projection=QUICK_MAP), Emitter("index"))
     again = register(client, graph, path)
     assert again.status_code == 200
     assert again.json() == first | {"index": again.json()["index"]}
@@ -152,10 +152,10 @@ def broken(folder: Path, vectors: np.ndarray, content: str, fault: str) -> Path:
             (path / "report.json").write_text("[1]")
         case "index of another set":
             other = write_set(folder / "data" / "its owner", vectors * 2, content=content)
-            build_index(other, IndexSettings(kind="hnsw"), Emitter("index"))
+            build_index(other, IndexSettings(kind="hnsw", projection=QUICK_MAP), Emitter("index"))
             shutil.copytree(other / "index", path / "index")
         case "index without its file":
-            build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+            build_index(path, IndexSettings(kind="hnsw", projection=QUICK_MAP), Emitter("index"))
             (path / "index" / "index.faiss").unlink()
     return path
 

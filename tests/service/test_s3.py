@@ -21,7 +21,7 @@ from service_harness import settings_in
 
 from preprocessing.artifact import read_manifest
 from preprocessing.bundle import BUNDLE
-from preprocessing.errors import InputError, UsageError
+from preprocessing.errors import InputError, NotNowError, UsageError
 from preprocessing.ids import IdMap
 from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
@@ -115,12 +115,12 @@ def read(uri: str, out: Path) -> None:
 
 
 def test_what_cannot_be_read_is_one_error(s3: pa_fs.S3FileSystem, tmp_path: Path) -> None:
-    for uri, said in (
-        ("s3://bucket/none.parquet", "there is no such file"),
-        ("s3://nowhere/edges.parquet", "there is no such bucket"),
-        (f"s3://bucket/edges.parquet?{AWAY}", "does not answer, or refuses .*Could not connect"),
+    for uri, kind, said in (
+        ("s3://bucket/none.parquet", InputError, "there is no such file"),
+        ("s3://nowhere/edges.parquet", InputError, "there is no such bucket"),
+        (f"s3://bucket/edges.parquet?{AWAY}", NotNowError, "does not answer .*Could not connect"),
     ):
-        with pytest.raises(InputError, match=said) as raised:
+        with pytest.raises(kind, match=said) as raised:
             read(uri, tmp_path / "bundle")
         assert raised.value.where == uri
         assert raised.value.remedy

@@ -21,7 +21,7 @@ from service_harness import wait_for
 from service_world import DIM, World, world
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = 15
+EXAMPLES = 8
 
 CONFIG = f"""
 [generation]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from embedding_fixtures import add_set, settings, write_bundle, write_set
+from embedding_fixtures import QUICK_MAP, add_set, settings, write_bundle, write_set
 from fastapi.testclient import TestClient
 
 from preprocessing.artifact import read_manifest
@@ -102,7 +102,7 @@ def test_an_index_that_a_job_built_is_searched_at_once(client: TestClient, tmp_p
     strategies = []
     for kind in (None, "hnsw", "exact"):
         if kind is not None:
-            summary = build_index(path, IndexSettings(kind=kind), Emitter("index"))
+            summary = build_index(path, IndexSettings(kind=kind, projection=QUICK_MAP), Emitter("index"))
             with store_of(client).writing() as connection:
                 set_part(connection, one, "index", summary)
         for _ in range(2):
@@ -115,7 +115,7 @@ def test_an_index_that_a_job_built_is_searched_at_once(client: TestClient, tmp_p
 def test_an_index_that_was_away_is_watched_once_it_is_back(client: TestClient, tmp_path: Path) -> None:
     one = constant_set(client, tmp_path, "one", 1.0)
     path = tmp_path / "home" / "embeddings" / "one"
-    build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+    build_index(path, IndexSettings(kind="hnsw", projection=QUICK_MAP), Emitter("index"))
     index, away = path / "index" / "index.faiss", tmp_path / "away"
     whole = index.read_bytes()
 
@@ -180,7 +180,7 @@ def test_an_alias_is_switched_under_readers_without_a_failed_request(client: Tes
         vectors = np.random.default_rng(number).standard_normal((NODES, DIM)).astype(np.float32)
         vectors[:, 0] = number
         path = write_set(tmp_path / "home" / "embeddings" / f"set{number}", vectors, content=content)
-        build_index(path, IndexSettings(kind="hnsw"), Emitter("index"))
+        build_index(path, IndexSettings(kind="hnsw", projection=QUICK_MAP), Emitter("index"))
         identity = add_set(store_of(client), path, tmp_path / "bundle")
         values[identity] = float(number)
         return identity

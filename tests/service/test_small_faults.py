@@ -17,6 +17,7 @@ from preprocessing import artifact
 from service.api.accept import ARROW_STREAM
 from service.cli.graph_tables import ingest
 from service.cli.options import connect
+from service.jobs.feasibility import check_columns
 from service.jobs.graph_size import missing_column
 
 Run = Callable[..., tuple[int, str, str]]
@@ -39,6 +40,26 @@ def tables(tmp_path: Path) -> Path:
     return folder
 
 
+def refusals(folder: Path, source: dict[str, object]) -> Iterator[dict[str, str]]:
+    """What registering such tables is answered, and every job on them, where they could not be read before."""
+    with running_app(settings_in(folder)) as client:
+        answers = [(client.post("/v1/graphs", json={"source": source}), "/source")]
+        tables = {path: path.read_bytes() for path in (folder / "data" / "tables").iterdir()}
+        for path in tables:
+            path.write_bytes(b"")
+        graph = client.post("/v1/graphs", json={"source": source}).json()["id"]
+        for path, content in tables.items():
+            path.write_bytes(content)
+        for dry_run in ("true", "false"):
+            for kind in ("pipeline", "ingest"):
+                submit = client.post(f"/v1/jobs?dry_run={dry_run}", json={"kind": kind, "graph": graph})
+                answers.append((submit, "/graph"))
+    for answer, pointer in answers:
+        assert (answer.status_code, answer.json()["code"]) == (422, "input_invalid"), answer.text
+        assert answer.json()["errors"][0]["pointer"] == pointer
+        yield answer.json()
+
+
 @pytest.mark.parametrize(
     ("option", "column", "told"),
     [
@@ -49,19 +70,24 @@ def tables(tmp_path: Path) -> Path:
         ("weight", "weight", "source, target, w"),
     ],
 )
-@pytest.mark.parametrize("dry_run", [True, False])
 def test_a_column_that_there_is_not_is_told_before_a_job_is_queued(
-    tmp_path: Path, tables: Path, option: str, column: object, told: str, dry_run: bool
+    tmp_path: Path, tables: Path, option: str, column: object, told: str
 ) -> None:
     source = {"kind": "tables", "edges": "tables/edges.parquet", "nodes": "tables/nodes.parquet", option: column}
-    with running_app(settings_in(tmp_path)) as client:
-        graph = client.post("/v1/graphs", json={"source": source}).json()["id"]
-        for kind in ("pipeline", "ingest"):
-            answer = client.post(f"/v1/jobs?dry_run={str(dry_run).lower()}", json={"kind": kind, "graph": graph})
-            assert (answer.status_code, answer.json()["code"]) == (422, "input_invalid")
-            assert f"source.{option}" in answer.json()["detail"]
-            assert f"one of: {told}" in answer.json()["detail"]
-            assert f"no column {column[-1] if isinstance(column, list) else column}," in answer.json()["detail"]
+    for answer in refusals(tmp_path, source):
+        assert f"source.{option}" in answer["detail"]
+        assert f"one of: {told}" in answer["detail"]
+        assert f"no column {column[-1] if isinstance(column, list) else column}," in answer["detail"]
+
+
+@pytest.mark.parametrize("edges", [{"edges": "tables/nodes.parquet"}, {"relations": {"a": "tables/nodes.parquet"}}])
+def test_a_node_table_given_as_the_edges_is_told_in_the_words_of_ingest(
+    tmp_path: Path, tables: Path, edges: dict[str, object]
+) -> None:
+    for answer in refusals(tmp_path, {"kind": "tables", **edges}):
+        assert "this looks like a node table, not like an edge table: it has a column 'id'" in answer["detail"]
+    # Whoever names the ends is believed.
+    check_columns({"kind": "tables", "edges": str(tables / "nodes.parquet"), "source": "id", "target": "x"}, "/source")
 
 
 def test_columns_that_there_are_or_that_nobody_can_look_at_are_no_fault(tables: Path) -> None:

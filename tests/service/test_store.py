@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -18,9 +18,10 @@ from service.errors import BusyError, ConflictError, NotFoundError, Precondition
 from service.identifiers import new_id
 from service.jobs.schemas import JobAnswer
 from service.settings import ServiceSettings
-from service.store import Job, NewJob, Store
+from service.store import Job, JobStatus, NewJob, Store
 from service.store.embeddings import insert_embedding
 from service.store.lifecycle import FileEvent, StaleJobError
+from service.store.rows import Transition
 from service.store.tables import embeddings, graphs, job_events, jobs
 
 MOMENT = datetime(2026, 11, 28, 12, 0, tzinfo=UTC)
@@ -128,6 +129,24 @@ def test_only_the_state_that_was_read_can_be_left(store: Store, graph: str) -> N
     assert (ended.status, ended.token, ended.error) == ("failed", "t", {"code": "x", "message": "y"})
     assert [(t.status, t.attempt) for t in ended.transitions] == [("queued", 0), ("running", 1), ("failed", 1)]
     assert ended.ended_at is not None
+
+
+def test_the_seconds_of_stages_are_of_the_last_time_each_was_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    def job(*steps: tuple[float, JobStatus, str | None]) -> dict[str, float]:
+        transitions = tuple(
+            Transition(status, phase, 1, MOMENT + timedelta(seconds=after)) for after, status, phase in steps
+        )
+        others: dict[str, Any] = dict.fromkeys(field.name for field in fields(Job))
+        return Job(**others | {"transitions": transitions}).stage_seconds
+
+    monkeypatch.setattr("service.store.rows.now", lambda: MOMENT + timedelta(seconds=100))
+    queued, starts, ingests = (0, "queued", None), (5, "running", None), (6, "running", "ingest")
+    trains, lost, again = (8.5, "running", "train"), (40, "running", None), (41, "running", "train")
+    assert job(queued, starts) == {}
+    assert job(queued, starts, ingests) == {"ingest": 94}
+    assert job(queued, starts, ingests, trains, lost, again) == {"ingest": 2.5, "train": 59}
+    assert job(queued, starts, ingests, trains, (60.25, "succeeded", "train")) == {"ingest": 2.5, "train": 51.75}
+    assert job(queued, starts, ingests, (7, "cancelling", "ingest"), (9, "cancelled", "ingest")) == {"ingest": 1}
 
 
 def test_a_move_and_its_effect_are_one(store: Store, graph: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from embedding_fixtures import write_bundle, write_set
+from embedding_fixtures import QUICK_MAP, write_bundle, write_set
 
 from preprocessing.artifact import read_manifest
 from preprocessing.errors import ArtifactError
@@ -130,7 +130,7 @@ def test_records_of_what_is_gone_are_dropped(made: Path, tmp_path: Path) -> None
 
 def test_what_a_stage_made_is_known_when_the_server_opens_it(tmp_path: Path, made: Path, hashed: list[str]) -> None:
     write_bundle(tmp_path / "bundle", 50, [(0, 1)])
-    build_index(made, IndexSettings(kind="hnsw"), Emitter("index"))
+    build_index(made, IndexSettings(kind="hnsw", projection=QUICK_MAP), Emitter("index"))
     known = VerifiedFiles(tmp_path / "known")
     verify_made("ingest", {"out": str(tmp_path / "bundle")}, known)
     verify_made("train", {"out": str(made)}, known)

@@ -95,6 +95,7 @@ def under_ray(job: loop.Job, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, 
     return [line["values"] for line in lines if line["event"] == "metrics"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_started")
 def test_one_ray_worker_is_the_run_in_process(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = {"mode": "mini", "size": 16, "fan_out": [3, 3]}

@@ -53,8 +53,15 @@ def test_uneven_shares_end_with_one_model_on_every_rank(
     bundle = make_bundle(tmp_path, nodes=nodes, top_k=3)
     document = settings_document(batch=batch, anchors={"num_global": 2, "num_local": 2}, run={"epochs": EPOCHS})
     job = loop.Job(bundle.path, tmp_path, TrainSettings.model_validate(document), "print")
-    workers = multiprocessing.spawn(
-        work_of, (world_size, job, tmp_path / "meeting"), nprocs=world_size, join=False, daemon=True
+    # What takes longest, the imports, is done once for all workers.
+    multiprocessing.set_forkserver_preload(["trainer.loop", "trainer.ray_train", "training_bundles"])
+    workers = multiprocessing.start_processes(
+        work_of,
+        (world_size, job, tmp_path / "meeting"),
+        nprocs=world_size,
+        join=False,
+        daemon=True,
+        start_method="forkserver",
     )
     while not workers.join(timeout=PATIENCE.total_seconds()):
         pass

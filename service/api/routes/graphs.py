@@ -13,7 +13,8 @@ from service.errors import ConflictError
 from service.graphs.degrees import degrees
 from service.graphs.node_view import node_view
 from service.graphs.schemas import DegreesAnswer, GraphAnswer, GraphRequest, NodeAnswer, registration
-from service.schemas import Items
+from service.jobs.feasibility import check_columns
+from service.schemas import Items, Name
 from service.store import Graph
 from service.store.pages import MAX_LIMIT
 
@@ -25,17 +26,22 @@ router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
 @router.post("", status_code=status.HTTP_201_CREATED, dependencies=[WRITE], response_model=GraphAnswer)
 def register_graph(request: GraphRequest, response: Response, store: StoreDep, settings: SettingsDep) -> Graph:
     """Register tables to ingest, or a whole bundle, by a path under a data root or a URI this server may read."""
-    graph = store.add_graph(**registration(request, settings.data_roots, settings.data_uris))
+    registered = registration(request, settings.data_roots, settings.data_uris)
+    check_columns(registered["source"] or {}, "/source")
+    graph = store.add_graph(**registered)
     response.headers["Location"] = f"/v1/graphs/{graph.id}"
     return graph
 
 
 @router.get("")
 def list_graphs(
-    store: StoreDep, limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50, cursor: str | None = None
+    store: StoreDep,
+    name: Annotated[Name | None, Query(description="Only graphs of this name.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+    cursor: str | None = None,
 ) -> Items[GraphAnswer]:
     """Graphs, newest first."""
-    return Items[GraphAnswer].model_validate(store.list_graphs(limit=limit, cursor=cursor))
+    return Items[GraphAnswer].model_validate(store.list_graphs(limit=limit, cursor=cursor, name=name))
 
 
 @router.get("/{id}", response_model=GraphAnswer)

@@ -19,6 +19,7 @@ from service.api.auth import WRITE
 from service.api.dependencies import SchedulerDep, SettingsDep, StoreDep
 from service.graphs.schemas import held_source, still_under_roots
 from service.jobs.cluster import check_machines
+from service.jobs.compiling import compile_seconds
 from service.jobs.encoder import layer_widths
 from service.jobs.estimate import estimate
 from service.jobs.feasibility import check_feasible
@@ -111,7 +112,9 @@ def submit_job(
     cores = request.resources.cores or default_cores(request.spec, have)
     size = _size(graph, settings)
     made = kept(request, graph, embedding, previous)
-    figures = estimate(stages, request.spec, size, dim, cores, layers, made)
+    # A cluster's machines have caches of their own, which nobody looks into here.
+    compile_s = compile_seconds(stages) if settings.ray_address is None else 0.0
+    figures = estimate(stages, request.spec, size, dim, cores, layers, made, compile_s)
     need = needed(request, figures, have)
     check_resources(need, have, settings.home, Path(graph.bundle))
     check_machines(need, request.spec, have)
