@@ -19,7 +19,7 @@ demo: $(VENV)/.run
 	$(BIN)/rgrl demo $(if $(GRAPH),--graph "$(GRAPH)") $(if $(LABEL),--label "$(LABEL)")
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 20
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -44,7 +44,7 @@ def vectors_by_id(folder: Path, nodes: pa.Table, edges: pa.Table, workers: int) 
     return dict(zip(ids, np.load(out / "vectors.npy"), strict=True))
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("int64", 0), ("string", 2)])
+@pytest.mark.parametrize(("kind", "workers"), [("string", 0), pytest.param("int64", 2, marks=pytest.mark.slow)])
 def test_vectors_follow_ids_when_rows_and_workers_change(tmp_path: Path, kind: str, workers: int) -> None:
     random = np.random.default_rng(3)
     numbers = random.permutation(10 * NODES)[:NODES]

@@ -360,7 +360,9 @@ def test_more_batches_to_accumulate_than_nodes_are_refused(bundle: Bundle, tmp_p
     assert not (tmp_path / "work").exists()
 
 
-@pytest.mark.parametrize(("number", "accumulate"), [(signal.SIGTERM, 1), (signal.SIGINT, 2)])
+@pytest.mark.parametrize(
+    ("number", "accumulate"), [(signal.SIGTERM, 2), pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_the_process_with_130_and_a_checkpoint_that_the_next_goes_on_from(
     bundle: Bundle,
     tmp_path: Path,
