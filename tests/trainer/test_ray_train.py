@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 import torch
@@ -18,9 +17,7 @@ from preprocessing.errors import ResourceError, RgrlError, WorkerLostError
 from preprocessing.ray_cluster import connected
 from preprocessing.stage import EVENTS_VARIABLE
 from trainer import checkpoint, loop
-from trainer.features import load_features
 from trainer.launch import InProcess
-from trainer.mini_batch import MiniBatch
 from trainer.ray_train import ENVIRONMENT, Machine, _cause, cpus_per_worker, run_with_ray
 from trainer.settings import TrainSettings
 
@@ -112,23 +109,6 @@ def test_two_workers_in_full_batch_are_one(bundle: Bundle, tmp_path: Path, monke
     expected = [values["loss"] for values in in_process(alone)]
     assert [values["loss"] for values in under_ray(pair, monkeypatch)] == pytest.approx(expected, rel=1e-4)
     assert not (pair.work / "ray").exists()
-
-
-@pytest.mark.usefixtures("ray_started")
-def test_two_workers_store_each_others_targets(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first worker's bank has every node's, of its last turn as anyone's query; shares are of 6 and 7 queries."""
-    batch = {"mode": "mini", "size": 7, "fan_out": [3, 3], "order": "near", "chunk": 3}
-    run = {"epochs": 2, "num_workers": 2}
-    job = job_for(bundle, tmp_path / "work", batch=batch, anchors={"bank": "disk"}, run=run)
-    values = under_ray(job, monkeypatch)
-    assert 1 <= values[-1]["anchor_age_mean"] <= values[-1]["anchor_age_max"] < 6
-    last = checkpoint.newest(job.work, "print")
-    steps = MiniBatch(bundle, load_features(bundle, job.settings.features), job.settings, world_size=2, device=CPU)
-    expected = np.empty(bundle.num_nodes)
-    for number in range(steps.num_steps):
-        expected[np.concatenate(steps.queries(1, number))] = steps.num_steps + number
-    assert np.array_equal(np.load(last / "bank_steps.npy"), expected)
-    assert np.linalg.norm(np.load(last / "bank.npy").astype(float), axis=2) == pytest.approx(1, abs=2e-3)
 
 
 @pytest.mark.usefixtures("ray_started")
