@@ -152,10 +152,11 @@ def test_a_click_chooses_what_lies_there_and_shows_its_neighbours(world: World, 
     assert rows_of_table(page) == as_shown(world.neighbors(world.whole, node, 25, connected=True))
     # One of them, by the list; then none, by a click beside all points.
     page.get_by_role("button", name=strangers[0]["id"], exact=True).click()
-    expect(page.get_by_role("heading", level=3, name=strangers[0]["id"])).to_be_visible()
+    expect(page.get_by_role("heading", level=3, name=strangers[0]["id"])).to_be_focused()
     assert chosen(page) == strangers[0]["id"]
     page.get_by_role("button", name="Let go of the node").click()
     expect(page.locator(".map-mark")).to_have_count(0)
+    expect(page.get_by_label("Node id")).to_be_focused()
     assert chosen(page) is None
 
 

@@ -1,6 +1,17 @@
-// Where the focus goes on when the row of a list that held it has gone: to the next row, else to the view's heading.
+// Where the focus goes on when what held it has gone: of a list's row to the next row, else to the view's heading; of
+// anything else to where its own view says.
 
-import { useEffect } from "preact/hooks";
+import type { RefObject } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+/** After a change of `cause`, focus `next` if what held the focus has gone by it. */
+export function useFocusAfter(cause: unknown, next: RefObject<HTMLElement | null>): void {
+  const opened = useRef(false);
+  useEffect(() => {
+    if (opened.current && document.activeElement === document.body) next.current?.focus({ preventScroll: true });
+    opened.current = true;
+  }, [cause]);
+}
 
 export function FocusKeeper() {
   useEffect(() => {

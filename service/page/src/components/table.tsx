@@ -1,7 +1,7 @@
 // Tables of what the API lists: one row a thing, its first cell the way to it, more by the press of a button.
 
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 import { useItems } from "../api/query";
 import { Loading, ProblemNote } from "./notes";
@@ -75,6 +75,17 @@ function Pages<Row>({ path, every = 0, empty, ...table }: ListProps<Row>) {
   // While one page more is on its way, those before it stay.
   const shown = data ?? last;
   if (data && data !== last) setLast(data);
+  // With the last page the button has gone; it leaves the focus to the first row that it brought.
+  const before = useRef(0);
+  useEffect(() => {
+    if (!data || data.next_cursor || document.activeElement !== document.body) return;
+    document.querySelectorAll(".table-frame tbody tr")[before.current]?.querySelector("a")?.focus();
+  }, [data]);
+  const more = () => {
+    if (!data) return;
+    before.current = data.items.length;
+    setPages(pages + 1);
+  };
   return (
     <>
       <ProblemNote problem={problem} />
@@ -82,7 +93,7 @@ function Pages<Row>({ path, every = 0, empty, ...table }: ListProps<Row>) {
       {shown && shown.items.length === 0 && empty}
       {shown && shown.items.length > 0 && <Table {...table} rows={shown.items} />}
       {shown?.next_cursor && (
-        <button type="button" class="more" disabled={!data} onClick={() => setPages(pages + 1)}>
+        <button type="button" class="more" aria-disabled={!data} onClick={more}>
           Show more
         </button>
       )}

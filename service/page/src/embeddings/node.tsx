@@ -1,10 +1,11 @@
 // One node of a set: found by its id, with whom it is like, the connected marked apart, or left out.
 
-import { useEffect, useId, useState } from "preact/hooks";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
 
 import { generation, post, Problem } from "../api/client";
 import type { Embedding, Neighbor, NeighborsAnswer } from "../api/types";
 import { Clip, isLong, Unfold } from "../components/clip";
+import { useFocusAfter } from "../components/focus";
 import { Loading, ProblemNote } from "../components/notes";
 import { Icon } from "../components/icons";
 import { number } from "../format";
@@ -91,6 +92,8 @@ export function Node({ set, node, points, onChoose, onFound, onPoint }: NodeProp
 function Search({ node, onChoose }: { node: string | null; onChoose: (id: string) => void }) {
   const [text, setText] = useState(node ?? "");
   useEffect(() => setText(node ?? ""), [node]);
+  const field = useRef<HTMLInputElement>(null);
+  useFocusAfter(node === null, field);
   return (
     <form
       class="node-search"
@@ -103,6 +106,7 @@ function Search({ node, onChoose }: { node: string | null; onChoose: (id: string
       <label>
         <span class="hidden">Node id</span>
         <input
+          ref={field}
           value={text}
           placeholder="Find a node by its id"
           autocomplete="off"
@@ -128,6 +132,8 @@ interface CardProps {
 function Card({ node, points, known, onLeave }: CardProps) {
   const point = points?.placeOf.get(node);
   const label = points?.labels && point !== undefined ? (points.labels[point] ?? "unknown") : null;
+  const heading = useRef<HTMLHeadingElement>(null);
+  useFocusAfter(node, heading);
   const facts: string[] = [];
   if (label !== null && !isLong(label)) facts.push(`Label ${label}`);
   if (points?.degrees && point !== undefined) facts.push(`degree ${number(points.degrees[point]!)}`);
@@ -135,7 +141,9 @@ function Card({ node, points, known, onLeave }: CardProps) {
   return (
     <div class="node-card">
       <div>
-        <h3>{node}</h3>
+        <h3 ref={heading} tabIndex={-1}>
+          {node}
+        </h3>
         <p class="soft">{facts.join(", ")}</p>
         {label !== null && isLong(label) && <Unfold text={`Label ${label}`} />}
       </div>

@@ -6,10 +6,12 @@ import { figure, number, plural, quantity } from "../format";
 type Part = [path: string, words: (value: never) => string | false];
 
 const count = (one: string, many?: string) => (value: number) => plural(value, one, many);
-const taken = (done: string) => (value: number) => `${done} in ${figure(value)} s`;
+const taken = (done: string) => (value: number) => `${done} ${value > 0 ? `in ${figure(value)} s` : "at once"}`;
+
+const INDICES: Record<string, string> = { exact: "exact search", hnsw: "HNSW", ivf: "IVF" };
 
 const PARTS: Part[] = [
-  ["index", (kind: string) => `index ${kind}`],
+  ["index", (kind: string) => INDICES[kind] ?? kind],
   ["recall", ({ k, value }: { k: number; value: number }) => k > 0 && `recall@${k} ${figure(value)}`],
   ["counts.nodes", count("node")],
   ["counts.edges", count("edge")],
