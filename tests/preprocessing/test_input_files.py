@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,6 +25,7 @@ from preprocessing.ingest import ingest
 from preprocessing.input_files import InputFile
 from preprocessing.settings import NpzSource, TableSource
 from preprocessing.stage import Emitter
+from preprocessing.tables import table_files
 
 
 def run(out: Path, **source: Any) -> Bundle:
@@ -138,6 +140,25 @@ def test_faults_name_the_uri(data: Path, bucket: str, tmp_path: Path) -> None:
     assert not (tmp_path / "bundle").exists()
 
 
+@pytest.mark.parametrize("what", ["link", "pipe"])
+def test_a_part_that_is_no_file_is_refused_and_what_is_no_part_is_passed_over(what: str, tmp_path: Path) -> None:
+    table = pa.table({"source": [0, 1], "target": [1, 2]})
+    (tmp_path / "edges").mkdir()
+    pq.write_table(table, tmp_path / "edges" / "a.parquet")
+    (tmp_path / "edges" / "_temporary.parquet").symlink_to("gone")
+    (tmp_path / "edges" / "notes.txt").symlink_to("gone")
+    assert len(table_files(InputFile.at(tmp_path / "edges"))) == 1
+    part = tmp_path / "edges" / "b.parquet"
+    if what == "link":
+        part.symlink_to("gone.parquet")
+    else:
+        os.mkfifo(part)
+    expected = {"link": "there is no such file", "pipe": "a pipe, a socket or a device"}[what]
+    with pytest.raises(InputError, match=expected) as raised:
+        table_files(InputFile.at(tmp_path / "edges"))
+    assert raised.value.where == str(part)
+
+
 def test_a_changed_object_is_another_input(data: Path, bucket: str) -> None:
     file = InputFile.at(bucket.format("my%20nodes.csv"))
     before = file.stamp()
@@ -156,10 +177,8 @@ def test_any_file_system_serves(data: Path) -> None:
             file.write(b"source,target\n1,2\n")
     memory.create_dir("tables/nested.csv")
     tree = pa_fs.SubTreeFileSystem(str(data), pa_fs.LocalFileSystem())
-    assert sorted(file.name for file in InputFile(memory, "tables", "mock:///tables").files()) == [
-        "mock:///tables/a.csv",
-        "mock:///tables/b.csv",
-    ]
+    found = InputFile(memory, "tables", "mock:///tables").files(lambda name: name != "b.csv")
+    assert [file.name for file in found] == ["mock:///tables/a.csv"]
     assert InputFile(tree, "edges", "edges").is_folder()
     with InputFile(tree, "graph.npz", "graph").existing().open() as file:
         assert file.read(2) == b"PK"
@@ -169,6 +188,8 @@ def test_any_file_system_serves(data: Path) -> None:
     ("said", "kind", "word"),
     [
         ("AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 7", NotNowError, "does not answer"),
+        ("AWS Error UNKNOWN (HTTP status 503) during HeadObject operation", NotNowError, "does not answer"),
+        ("AWS Error SLOW_DOWN during GetObject operation", NotNowError, "does not answer"),
         ("google::cloud::Status(UNAVAILABLE: Retry policy exhausted)", NotNowError, "does not answer"),
         ("AWS Error ACCESS_DENIED during HeadObject operation", InputError, "refuses"),
         ("google::cloud::Status(PERMISSION_DENIED: no)", InputError, "refuses"),

@@ -129,6 +129,7 @@ def test_compiling_is_counted_until_the_kernels_are_there(tmp_path: Path, monkey
 def test_the_kernels_of_a_cluster_are_not_told_by_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "none"))
     assert compile_seconds(["train", "evaluate", "index"]) == 9
+    assert compile_seconds(["preprocess", "train"], {"ppr_rows"}) == 9, "there are rows already"
     with fake_jobs_api() as api, running_app(settings_in(tmp_path, ray_address=api.address)) as client:
         small = {"resources": {"memory_bytes": 1000}}
         told = dry_run(client, register(client, source=write_tables(tmp_path / "data" / "tables")), **small)

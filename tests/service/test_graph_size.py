@@ -16,7 +16,7 @@ from preprocessing.artifact import read_manifest
 from preprocessing.bundle import BUNDLE
 from preprocessing.ingest import ingest
 from preprocessing.stage import Emitter
-from service.jobs.graph_size import GraphSize, graph_size, table_bytes
+from service.jobs.graph_size import GraphSize, graph_size, missing_column, table_bytes, table_columns
 from service.store import Graph
 
 NODES, EDGES, COLUMNS = 3000, 20_000, 12
@@ -116,6 +116,13 @@ def test_csv_is_sampled_from_beginning_to_end(tmp_path: Path, edges: pa.Table, n
     assert before.columns == after.columns == 2
     assert before.nodes == pytest.approx(NODES, rel=0.05)
     assert before.arcs == pytest.approx(2 * EDGES, rel=0.05)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_bytes(b"\xef\xbb\xbfhead,tail\r\n1,2\r\n")
+    source = {"kind": "tables", "edges": str(tmp_path / "edges.csv"), "source": "head", "target": "tail"}
+    assert table_columns(source["edges"]) == ["head", "tail"]
+    assert missing_column(source) is None
 
 
 def test_long_lines_at_the_end_count(tmp_path: Path) -> None:

@@ -28,13 +28,15 @@ export function Dialog({ title, onClose, fixed = false, wide = false, children }
     const element = dialog.current!;
     const before = document.activeElement;
     element.showModal();
-    (element.querySelector<HTMLElement>(ASKED) ?? name.current!).focus();
     return () => {
       element.close();
       // Where the dialog has left the document before it was closed, the browser gives nothing back.
       if (before instanceof HTMLElement && before.isConnected) before.focus();
     };
   }, []);
+  // Another title is another question.
+  const ask = () => (dialog.current!.querySelector<HTMLElement>(ASKED) ?? name.current!).focus();
+  useEffect(ask, [title]);
   return (
     <dialog
       ref={dialog}
@@ -43,6 +45,13 @@ export function Dialog({ title, onClose, fixed = false, wide = false, children }
       onCancel={(event) => {
         event.preventDefault();
         if (!fixed) onClose();
+      }}
+      onClose={() => {
+        // A browser that is asked twice closes it whatever `cancel` says. One that left the view has no element here.
+        if (!dialog.current) return;
+        if (!fixed) return onClose();
+        dialog.current.showModal();
+        ask();
       }}
       onMouseDown={(event) => {
         // The dialog itself is hit only beside what it holds.

@@ -130,7 +130,7 @@ function Make({ first, onClose }: { first: boolean; onClose: () => void }) {
   });
   if (made) {
     return (
-      <Dialog key="made" title={`The key ${made.name}`} onClose={onClose}>
+      <Dialog title={`The key ${made.name}`} onClose={onClose}>
         <Note kind="warn">This is the only time that the secret is shown. Keep it where secrets are kept.</Note>
         <p class="secret">
           <Copy text={made.token} short={made.token} plain />
