@@ -28,6 +28,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 install: $(VENV)/.run
+	@echo "rgrl is installed: $(BIN)/rgrl"
 
 page: $(VENV)/.dev
 	$(BIN)/python service/page/page_build.py

@@ -16,7 +16,7 @@ const PARTS: Part[] = [
   ["counts.nodes", count("node")],
   ["counts.edges", count("edge")],
   ["counts.dim", count("dimension")],
-  ["labels.classes", count("label")],
+  ["labels.classes", count("class", "classes")],
   ["ppr.counts.nodes", (rows: number) => `PPR rows of ${plural(rows, "node")}`],
   ["ppr.counts.exact", (rows: number) => `${number(rows)} of them exact`],
   ["degree_weights.counts.nodes", (nodes: number) => `degree weights of ${plural(nodes, "node")}`],
