@@ -172,9 +172,9 @@ def _check_outside(out: Path) -> None:
             manifest = json.loads(read_plain(folder / MANIFEST))
         except (OSError, ValueError, RecursionError):
             continue
-        if isinstance(manifest, dict) and {"kind", "fingerprint"} <= manifest.keys():
+        if isinstance(manifest, dict) and {"kind", "fingerprint"} <= manifest.keys() and isinstance(manifest["kind"], str):
             raise UsageError(
-                f"the output would lie inside {_a(str(manifest['kind']))}",
+                f"the output would lie inside {_a(manifest['kind'])}",
                 given=out,
                 expected=f"a path outside of {folder}",
                 remedy="name another output",

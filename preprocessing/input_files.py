@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ __all__ = ["InputFile"]
 
 RETRY_S = 30
 """How long Google's file system tries again, unless the URI says ``retry_limit_seconds``; its own default is 15 min."""
-_AWAY = re.compile(r"NETWORK_CONNECTION|Status\((UNAVAILABLE|DEADLINE_EXCEEDED)")
-"""How S3 and Google's storage say that nobody answered."""
+_AWAY = re.compile(
+    r"NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|INTERNAL_FAILURE|HTTP status 5\d\d"
+    r"|Status\((UNAVAILABLE|DEADLINE_EXCEEDED)"
+)
+"""How S3 and Google's storage say that nobody answered, or not now."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +90,19 @@ class InputFile:
                 problem = f"there is no such {what}"
         raise InputError(problem, where=self.name, expected=f"a {what}", remedy="check the path")
 
-    def files(self) -> list[InputFile]:
-        """The files that lie directly in the folder, in no order."""
+    def files(self, wanted: Callable[[str], bool]) -> list[InputFile]:
+        """The files directly in the folder whose names are wanted, in no order; ``InputError`` for what looks like one
+        and is none, such as a link to nothing.
+        """
         infos = self.filesystem.get_file_info(pa_fs.FileSelector(self.path))
         # What follows a question mark tells where the file system is, not where the file.
         folder, mark, query = self.name.partition("?")
-        return [
-            InputFile(self.filesystem, info.path, f"{folder.rstrip('/')}/{info.base_name}{mark}{query}")
-            for info in infos
-            if info.type == pa_fs.FileType.File
-        ]
+        found = []
+        for info in infos:
+            if info.type != pa_fs.FileType.Directory and wanted(info.base_name):
+                file = InputFile(self.filesystem, info.path, f"{folder.rstrip('/')}/{info.base_name}{mark}{query}")
+                found.append(file if info.type == pa_fs.FileType.File else file.existing())
+        return found
 
     def open(self) -> Any:
         """A ``pyarrow.NativeFile`` to read and to seek in."""

@@ -32,9 +32,15 @@ def keyed_cache(packages: Iterable[Path]) -> None:
 
 
 def kept(module: str) -> bool:
-    """Whether kernels of a module, named without its package, are in this source's folder; true where there is none."""
+    """Whether kernels of a module, named without its package, are in this source's folder; true where there is none.
+
+    In a folder that cannot be read there are none.
+    """
     folder = os.environ.get(VARIABLE)
-    return folder is None or any(Path(folder).glob(f"*/{module}.*.nbi"))
+    try:
+        return folder is None or any(Path(folder).glob(f"*/{module}.*.nbi"))
+    except OSError:
+        return False
 
 
 def _user_cache() -> Path | None:

@@ -150,7 +150,7 @@ def table_files(path: InputFile) -> list[InputFile]:
     """The table's files: itself, or a directory's parts in natural order (part-2 before part-10)."""
     if not path.is_folder():
         return [path.existing()]
-    parts = [file for file in path.files() if file.suffix in _OPENERS and not file.base.startswith((".", "_"))]
+    parts = path.files(lambda name: Path(name).suffix.lower() in _OPENERS and not name.startswith((".", "_")))
     if len({part.suffix for part in parts}) != 1:
         raise InputError(
             "the directory is not one table",

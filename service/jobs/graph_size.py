@@ -199,7 +199,7 @@ def _parquet(parts: list[Path]) -> _Table:
 def _csv(parts: list[Path]) -> _Table:
     """As many rows a byte as in pieces that lie evenly over the parts, one after the other."""
     with parts[0].open("rb") as file:
-        first = file.read(HEADER_BYTES).decode("utf-8", "replace").splitlines()
+        first = file.read(HEADER_BYTES).decode("utf-8-sig", "replace").splitlines()
     names, cells = ([cell.strip() for cell in line] for line in csv.reader(first[:2]))
     sizes = [part.stat().st_size for part in parts]
     total = sum(sizes)

@@ -302,8 +302,9 @@ class JobAnswer(Answer):
 
     ``health`` is null until training has reported, and stays as it was at its end; ``silent_since`` is set while a
     running job has reported nothing for longer than the server's ``silent_after_s``. ``waiting_for`` is set while it is
-    queued, ``retry_at`` while a failed attempt waits for the next. ``stage_seconds`` is what each stage that has begun
-    took, its last time if it was begun again, and of the one that runs the seconds so far.
+    queued, ``retry_at`` while a failed attempt waits for the next. ``stage_seconds`` is how long each stage that has begun
+    took until what came after it, its last time if it was begun again; of the one that runs the seconds so far, and
+    nothing while it waits for another attempt.
     """
 
     id: str

@@ -123,11 +123,15 @@ class Job:
 
     @property
     def stage_seconds(self) -> dict[str, float]:
-        """Seconds that each stage took, its last time if it was begun again; of the one that runs, those so far."""
-        moments = [*(step.at for step in self.transitions), now()]
+        """Seconds from each stage's begin to what came after it, its last time if it was begun again; of the one that
+        runs, those so far, and none while it waits for another attempt.
+        """
+        # A stage that was asked to end runs on.
+        steps = [step for step in self.transitions if step.status != "cancelling"]
+        moments = [*(step.at for step in steps), *([] if self.retry_at else [now()])]
         return {
             step.phase: max(round((after - step.at).total_seconds(), 3), 0.0)
-            for step, after in zip(self.transitions, moments[1:], strict=True)
+            for step, after in zip(steps, moments[1:], strict=False)
             if step.phase is not None and step.status == "running"
         }
 

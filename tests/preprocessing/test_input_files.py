@@ -169,6 +169,8 @@ def test_any_file_system_serves(data: Path) -> None:
     ("said", "kind", "word"),
     [
         ("AWS Error NETWORK_CONNECTION during HeadObject operation: curlCode: 7", NotNowError, "does not answer"),
+        ("AWS Error UNKNOWN (HTTP status 503) during HeadObject operation", NotNowError, "does not answer"),
+        ("AWS Error SLOW_DOWN during GetObject operation", NotNowError, "does not answer"),
         ("google::cloud::Status(UNAVAILABLE: Retry policy exhausted)", NotNowError, "does not answer"),
         ("AWS Error ACCESS_DENIED during HeadObject operation", InputError, "refuses"),
         ("google::cloud::Status(PERMISSION_DENIED: no)", InputError, "refuses"),

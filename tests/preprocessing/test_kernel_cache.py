@@ -65,6 +65,8 @@ def test_kernels_that_were_compiled_are_found(module: str, tmp_path: Path, monke
     assert kept(name)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert not kept(name)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / ("n" * 300)))
+    assert not kept(name), "a folder that cannot be read has none"
     monkeypatch.delenv("NUMBA_CACHE_DIR")
     assert kept(name), "nothing can be told"
 

@@ -132,12 +132,12 @@ def test_only_the_state_that_was_read_can_be_left(store: Store, graph: str) -> N
 
 
 def test_the_seconds_of_stages_are_of_the_last_time_each_was_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    def job(*steps: tuple[float, JobStatus, str | None]) -> dict[str, float]:
+    def job(*steps: tuple[float, JobStatus, str | None], retry_at: datetime | None = None) -> dict[str, float]:
         transitions = tuple(
             Transition(status, phase, 1, MOMENT + timedelta(seconds=after)) for after, status, phase in steps
         )
         others: dict[str, Any] = dict.fromkeys(field.name for field in fields(Job))
-        return Job(**others | {"transitions": transitions}).stage_seconds
+        return Job(**others | {"transitions": transitions, "retry_at": retry_at}).stage_seconds
 
     monkeypatch.setattr("service.store.rows.now", lambda: MOMENT + timedelta(seconds=100))
     queued, starts, ingests = (0, "queued", None), (5, "running", None), (6, "running", "ingest")
@@ -146,7 +146,10 @@ def test_the_seconds_of_stages_are_of_the_last_time_each_was_begun(monkeypatch: 
     assert job(queued, starts, ingests) == {"ingest": 94}
     assert job(queued, starts, ingests, trains, lost, again) == {"ingest": 2.5, "train": 59}
     assert job(queued, starts, ingests, trains, (60.25, "succeeded", "train")) == {"ingest": 2.5, "train": 51.75}
-    assert job(queued, starts, ingests, (7, "cancelling", "ingest"), (9, "cancelled", "ingest")) == {"ingest": 1}
+    assert job(queued, starts, ingests, trains, retry_at=MOMENT) == {"ingest": 2.5}, "nothing runs"
+    cancelling: tuple[float, JobStatus, str | None] = (7, "cancelling", "ingest")
+    assert job(queued, starts, ingests, cancelling) == {"ingest": 94}
+    assert job(queued, starts, ingests, cancelling, (9, "cancelled", "ingest")) == {"ingest": 3}
 
 
 def test_a_move_and_its_effect_are_one(store: Store, graph: str) -> None:

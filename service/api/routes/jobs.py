@@ -113,7 +113,7 @@ def submit_job(
     size = _size(graph, settings)
     made = kept(request, graph, embedding, previous)
     # A cluster's machines have caches of their own, which nobody looks into here.
-    compile_s = compile_seconds(stages) if settings.ray_address is None else 0.0
+    compile_s = compile_seconds(stages, made) if settings.ray_address is None else 0.0
     figures = estimate(stages, request.spec, size, dim, cores, layers, made, compile_s)
     need = needed(request, figures, have)
     check_resources(need, have, settings.home, Path(graph.bundle))
