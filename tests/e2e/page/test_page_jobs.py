@@ -16,6 +16,7 @@ from playwright.sync_api import Route, expect
 from service_harness import Server, add_graph, job_of, settings_in, submit, wait_end, wait_for
 
 MARKUP = "<img src=x onerror=alert(1)>"
+LONG = "photo with more self-loops and a rate that falls by the cosine, second tries"
 FAULT = {"code": "input_invalid", "message": "a feature is not finite", "where": "row 17", "remedy": "fill the row"}
 
 
@@ -243,7 +244,9 @@ def test_jobs_are_filtered_and_compared(filled: Filled, look: Look) -> None:
     page.get_by_label("Compare other").check()
     page.get_by_role("link", name="Compare 2 jobs").click()
     expect(page.get_by_role("img", name=f"loss of {MARKUP}, other")).to_be_visible()
-    expect(page.get_by_role("row", name="other")).to_contain_text("0.05")
+    jobs = page.get_by_role("table", name="Compared jobs")
+    expect(jobs.get_by_role("row", name="other")).to_contain_text("0.05")
+    expect(page.get_by_text("No setting differs.")).to_be_visible()
     page.get_by_role("button", name=f"Leave out {MARKUP}").click()
     expect(page.get_by_role("img", name="loss of other")).to_be_visible()
 
@@ -335,6 +338,98 @@ def test_the_focus_goes_on_from_a_row_that_has_gone(filled: Filled, look: Look) 
     page.goto(f"/#/jobs/compare?id={filled.done}&id={filled.other}")
     page.get_by_role("button", name=f"Leave out {MARKUP}").press("Enter")
     expect(page.get_by_role("row", name="other").get_by_role("link")).to_be_focused()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_compared_jobs_tell_how_good_they_are_and_what_settings_differ(filled: Filled, look: Look, width: int) -> None:
+    client = filled.server.client
+    good = filled.folder / "good"
+    good.write_text(json.dumps({"effective_rank": 31.25, "test_accuracy": {"raw_features": 0.5, "rgrl": 0.9312}}))
+    make = ("train", {"make": "embeddings"})
+    long = {"run": {"epochs": 7}, "encoder": {"layers": [64, 32]}}
+    whole = submit(client, filled.graph, make, ("evaluate", {"summary": str(good)}), name=LONG, train=long)
+    bare = submit(client, filled.graph, make, name="bare", train={"run": {"epochs": 9}})
+    made = wait_end(client, whole)["embedding"]
+    # It has no stage but one: those of the others are no differences.
+    index = client.post("/v1/jobs", json={"kind": "index", "embedding": made, "name": "index"}).json()["id"]
+    for job in (bare, index):
+        wait_end(client, job)
+    page = look(filled.server, f"#/jobs/compare?id={whole}&id={bare}&id={index}", width=width)
+    table = page.get_by_role("table", name="Results, and the settings that differ")
+    expect(table.get_by_role("columnheader").last).to_have_text("index")
+    rows = [row.locator("th, td").all_inner_texts() for row in table.locator("tbody tr").all()]
+    assert rows == [
+        ["Test accuracy", "93.1 %", "–", "93.1 %"],
+        ["Effective rank", "31.25", "–", "31.25"],
+        ["train.encoder.layers", "64, 32", "256, 128", "–"],
+        ["train.run.epochs", "7", "9", "–"],
+    ]
+    assert faults(page) == []
+    assert not overflows(page)
+    # A set that was deleted takes no job with it.
+    assert client.delete(f"/v1/embeddings/{made}").status_code == 204
+    expect(table.get_by_role("row")).to_have_count(3)
+    expect(table.get_by_role("columnheader", name=LONG)).to_be_visible()
+
+
+def test_on_a_phone_no_long_name_makes_a_panel_wider(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    done = submit(client, filled.graph, ("train", {"steps": 2, "make": "embeddings"}), name=LONG)
+    made = wait_end(client, done)["embedding"]
+    job, _ = filled.start("wide")
+    for other in (job, submit(client, filled.graph, ("train", {}), name=LONG)):
+        assert client.patch(f"/v1/jobs/{other}", json={"name": LONG}).status_code == 200
+    page = look(filled.server, width=390)
+    for place in (
+        "",
+        "jobs",
+        f"jobs/{done}",
+        "jobs/new?kind=index",
+        f"jobs/compare?id={done}&id={job}",
+        f"graphs/{filled.graph}",
+        "embeddings",
+        f"embeddings/{made}",
+    ):
+        page.goto(f"/#/{place}")
+        expect(page.get_by_role("main").get_by_text(LONG).first).to_be_attached()
+        wide = "panels => panels.filter(one => one.scrollWidth > one.clientWidth).map(one => one.innerText)"
+        assert page.locator(".panel, .table-frame").evaluate_all(wide) == [], place
+        assert not overflows(page), place
+
+
+def test_a_queued_job_calls_what_it_waits_for_by_its_name(filled: Filled, look: Look) -> None:
+    client = filled.server.client
+    first, gate = filled.start("first one")
+    second = submit(client, filled.graph, ("train", {}), name="second")
+    page = look(filled.server, f"#/jobs/{second}")
+    expect(page.locator(".now")).to_have_text("Waits: first one works on its graph.")
+    page.goto("/#/")
+    queued = page.get_by_role("region", name="Queued").get_by_role("listitem")
+    expect(queued).to_contain_text("first one works on its graph")
+    queued.get_by_role("link", name="first one").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("first one")
+    assert page.url.endswith(first)
+    gate.touch()
+    wait_end(client, second)
+
+
+def test_a_job_links_to_its_alias_once_it_has_succeeded(filled: Filled, look: Look) -> None:
+    client, gate = filled.server.client, filled.folder / "aliased"
+    filled.gates.append(gate)
+    job = submit(client, filled.graph, ("train", {"make": "embeddings", "gate": str(gate)}), alias="later")
+    page = look(filled.server, f"#/jobs/{job}")
+    about = page.get_by_role("region", name="About")
+    expect(about).to_contain_text("later, when it has succeeded")
+    expect(about.get_by_role("link", name="later")).to_have_count(0)
+    gate.touch()
+    about.get_by_role("link", name="later").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("later")
+    assert client.delete("/v1/aliases/later").status_code == 204
+    broken = submit(client, filled.graph, ("train", {"exit": 3, "error": FAULT}), alias="later")
+    wait_end(client, broken)
+    page.goto(f"/#/jobs/{broken}")
+    expect(about).to_contain_text("later, which it left as it was")
+    expect(about.get_by_role("link", name="later")).to_have_count(0)
 
 
 def test_on_a_phone_no_short_name_is_broken_into_letters(filled: Filled, look: Look) -> None:

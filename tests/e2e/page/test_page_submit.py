@@ -180,6 +180,12 @@ def test_settings_that_are_called_as_what_is_sought_come_first(server: Server, l
     names = [pointer.split("/")[-1].startswith("lay") for pointer in layers]
     assert names == sorted(names, reverse=True)
     assert found("top_k") == found("top k")
+    # As documents and the command line write them.
+    for name in ("run.max_steps", "optimizer.lr", "encoder.self_loop_weight", "run.stop.rule"):
+        pointer = "/train/" + name.replace(".", "/")
+        for written in (name, f"train.{name}", pointer, f" {pointer[1:].replace('/', ' ').upper()} "):
+            assert found(written)[:1] == [pointer], written
+    assert "/train/run/max_steps" in found("run.max")
     page.get_by_label("Find a setting").fill("epochs")
     expect(page.get_by_label("Epochs", exact=True)).to_have_accessible_description(re.compile("^train / run "))
     assert faults(page) == []

@@ -1,4 +1,5 @@
-// Settings that are sought by a word: those that are called so first, then those whose names begin so, then the rest.
+// Settings that are sought by a word, or by a name as documents write it (`run.max_steps`): those that are called so
+// first, then those whose names begin so, then the rest.
 
 import { type FormState, FieldRow } from "./fields";
 import type { Field } from "./schema";
@@ -18,15 +19,21 @@ export function FoundFields({ fields, sought, form }: { fields: Field[]; sought:
 function ranked(fields: Field[], sought: string): Field[] {
   const word = plain(sought);
   const rank = ({ pointer, name, description }: Field) => {
-    if (plain(name) === word) return 0;
+    if (calls(pointer).includes(word)) return 0;
     if (plain(name).startsWith(word)) return 1;
     return plain(`${pointer} ${description}`).includes(word) ? 2 : null;
   };
   return [0, 1, 2].flatMap((wanted) => fields.filter((field) => rank(field) === wanted));
 }
 
+/** What a setting is called: its name alone, and with the parts of the settings that it is in. */
+function calls(pointer: string): string[] {
+  const steps = pointer.slice(1).split("/");
+  return steps.map((_, from) => plain(steps.slice(from).join(" ")));
+}
+
 function plain(text: string): string {
-  return text.trim().toLowerCase().replaceAll("_", " ");
+  return text.toLowerCase().replace(/[\s_./]+/g, " ").trim();
 }
 
 function whereOf({ pointer }: Field): string {

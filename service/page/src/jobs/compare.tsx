@@ -1,16 +1,17 @@
-// Figures of several jobs over each other.
+// Figures of several jobs over each other, and how the jobs differ.
 
 import { useRef, useState } from "preact/hooks";
 
 import { get, Problem } from "../api/client";
 import { useAsked, useQuery } from "../api/query";
-import type { Items, Job, Metrics } from "../api/types";
+import type { Embedding, Items, Job, Metrics } from "../api/types";
 import { Chart, type Curve, SERIES, seriesColor } from "../components/chart";
 import { Empty, Loading, Note, ProblemNote } from "../components/notes";
 import { type Column, Table } from "../components/table";
 import { Panel, View } from "../components/view";
 import { figure, shortId } from "../format";
 import { link, turn } from "../router";
+import { Differences } from "./differences";
 import { Status } from "./status";
 
 const POINTS = 600;
@@ -18,6 +19,7 @@ const POINTS = 600;
 interface Compared {
   job: Job;
   series: Metrics["series"];
+  set: Embedding | null;
 }
 
 export function Compare({ query }: { query: URLSearchParams }) {
@@ -41,9 +43,10 @@ export function Compare({ query }: { query: URLSearchParams }) {
   const show = (wanted: string[]) => turn(link(["jobs", "compare"], { id: wanted }));
   const names = [...new Set(shown?.flatMap(({ series }) => series.map(({ name }) => name)))];
   const name = names.includes(figureName) ? figureName : (names[0] ?? "");
-  const rows = (shown ?? []).map(({ job, series }, position) => {
+  const rows = (shown ?? []).map(({ job, series, set }, position) => {
     const found = series.find((one) => one.name === name);
-    return { job, curve: { name: job.name ?? shortId(job.id), steps: found?.steps ?? [], values: found?.values ?? [] }, position };
+    const curve = { name: job.name ?? shortId(job.id), steps: found?.steps ?? [], values: found?.values ?? [] };
+    return { job, set, curve, position };
   });
 
   return (
@@ -121,6 +124,9 @@ export function Compare({ query }: { query: URLSearchParams }) {
               rowKey={({ job }) => job.id}
             />
           </Panel>
+          {rows.length > 1 && (
+            <Differences jobs={rows.map(({ job, set, curve }) => ({ name: curve.name, spec: job.spec, set }))} />
+          )}
         </>
       )}
     </View>
@@ -130,12 +136,18 @@ export function Compare({ query }: { query: URLSearchParams }) {
 /** Null for a job that there is not. */
 async function compared(id: string, signal: AbortSignal): Promise<Compared | null> {
   const address = `/v1/jobs/${encodeURIComponent(id)}`;
+  const found = await unlessGone(
+    Promise.all([get<Job>(address, signal), get<Metrics>(`${address}/metrics?max_points=${POINTS}`, signal)]),
+  );
+  if (!found) return null;
+  const [job, { series }] = found;
+  const set = job.embedding ? await unlessGone(get<Embedding>(`/v1/embeddings/${job.embedding}`, signal)) : null;
+  return { job, series, set };
+}
+
+async function unlessGone<Answer>(asked: Promise<Answer>): Promise<Answer | null> {
   try {
-    const [job, { series }] = await Promise.all([
-      get<Job>(address, signal),
-      get<Metrics>(`${address}/metrics?max_points=${POINTS}`, signal),
-    ]);
-    return { job, series };
+    return await asked;
   } catch (error) {
     if (error instanceof Problem && error.status === 404) return null;
     throw error;
@@ -144,6 +156,7 @@ async function compared(id: string, signal: AbortSignal): Promise<Compared | nul
 
 interface Row {
   job: Job;
+  set: Embedding | null;
   curve: Curve;
   position: number;
 }

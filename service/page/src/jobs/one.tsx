@@ -17,6 +17,7 @@ import { go, link } from "../router";
 import { Events } from "./events";
 import { useFeed, type Feed } from "./feed";
 import { Log } from "./log";
+import { Mentions } from "./mentions";
 import { Bar, isActive, progressWords, speed, Status, trains } from "./status";
 
 const BACK: [string, string] = ["Jobs", "#/jobs"];
@@ -133,7 +134,9 @@ function Now({ job }: { job: Job }) {
     <div class="now">
       {job.status === "queued" && (
         <Note kind="info">
-          <p>{sentence(job.waiting_for?.detail ?? "it starts in a moment")}</p>
+          <p>
+            {job.waiting_for ? <Mentions text={sentence(`waits: ${job.waiting_for.detail}`)} /> : "It starts in a moment."}
+          </p>
           {job.retry_at && <p>The next try is at {moment(job.retry_at)}.</p>}
         </Note>
       )}
@@ -240,7 +243,7 @@ function facts(job: Job): Fact[] {
     ["Encoder", job.encoder && <a href={link(["embeddings", job.encoder])}>{shortId(job.encoder)}</a>],
     ["Embedding set", job.embedding && <a href={link(["embeddings", job.embedding])}>{shortId(job.embedding)}</a>],
     ["New graph", job.new_graph && <NamedGraph id={job.new_graph} />],
-    ["Alias", job.alias && <a href={link(["embeddings", job.alias])}>{job.alias}</a>],
+    ["Alias", job.alias && alias(job.alias, job)],
     ["Submitted", <span title={moment(job.created_at)}>{ago(job.created_at)}</span>],
     ["Took", job.started_at && duration(between(job.started_at, job.ended_at))],
     ["Attempt", job.attempt > 1 ? job.attempt : null],
@@ -252,6 +255,12 @@ function facts(job: Job): Fact[] {
     ["Disk", given && bytes(given.disk_bytes + given.bundle_bytes)],
     ...Object.entries(job.labels).map(([name, value]): Fact => [name, value]),
   ];
+}
+
+/** It is pointed at the set by the job's success, and by nothing before. */
+function alias(name: string, job: Job) {
+  if (job.status === "succeeded") return <a href={link(["embeddings", name])}>{name}</a>;
+  return `${name}, ${isActive(job) ? "when it has succeeded" : "which it left as it was"}`;
 }
 
 function NamedGraph({ id }: { id: string }) {

@@ -8,6 +8,7 @@ import { Needs } from "../components/needs";
 import { Empty, Loading, Note, sentence } from "../components/notes";
 import { Facts, Panel, View } from "../components/view";
 import { ago, between, bytes, duration, shortId } from "../format";
+import { Mentions } from "../jobs/mentions";
 import { Bar, progressWords, Status } from "../jobs/status";
 import { link } from "../router";
 
@@ -83,7 +84,9 @@ export function Overview() {
                 {queued.slice(0, 8).map((job) => (
                   <li key={job.id}>
                     <JobLink job={job} />
-                    <span class="soft">{job.waiting_for?.detail ?? "waits"}</span>
+                    <span class="soft">
+                      <Mentions text={job.waiting_for?.detail ?? "waits"} />
+                    </span>
                   </li>
                 ))}
               </ul>
