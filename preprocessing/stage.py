@@ -37,6 +37,7 @@ from pydantic import BaseModel, ValidationError
 
 from preprocessing.again import again, goes_on, in_job
 from preprocessing.errors import Interrupted, NotNowError, ResourceError, RgrlError, UsageError
+from preprocessing.fault_words import fault_words, meant_value
 from preprocessing.unknown_fields import fields_beside, meant_field
 
 __all__ = ["COMPILING", "FEW_STEPS", "FULL", "Emitter", "StageMain", "disk_errors", "run_stage", "usage_error"]
@@ -207,10 +208,10 @@ def usage_error(error: ValidationError, model: type[BaseModel] | None = None, wh
     pointer = "".join(f"/{part}" for part in first["loc"])
     unknown = first["type"] == "extra_forbidden"
     beside = fields_beside(model, first["loc"]) if unknown else []
-    meant = meant_field(model, first["loc"]) if unknown else None
+    meant = meant_field(model, first["loc"]) if unknown else meant_value(first)
     name = f"setting {pointer.strip('/').replace('/', '.')}" if pointer else "settings"
     return UsageError(
-        f"{name}: {'unknown' if unknown else first['msg'].removeprefix('Value error, ')}",
+        f"{name}: {'unknown' if unknown else fault_words(first)}",
         given=first.get("input") if pointer and not unknown else None,
         expected="one of " + ", ".join(beside) if beside else None,
         where=where,

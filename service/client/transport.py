@@ -37,8 +37,8 @@ class ApiError(RgrlError):
     """The server's answer to a request it did not fulfil: ``code``, ``status``, ``request_id``, ``errors``."""
 
     def __init__(self, status: int, problem: dict[str, Any], sent: Any = None, path: str = "") -> None:
-        """``sent`` is the request's body, of ``path``. The answer names no value: given is the one that its pointer names
-        there, or else what the request names of which it says that there is no such thing.
+        """``sent`` is the request's body, of ``path``. The answer names no value: given is the one that its pointer
+        names there, or else what the request names of which it says that there is no such thing.
         """
         errors = problem.get("errors") or []
         message = str(problem.get("detail") or problem.get("title") or f"HTTP status {status}")
@@ -127,7 +127,7 @@ def _at(document: Any, pointer: str | None) -> Any:
 
 
 def _absent(path: str, sent: Any, message: str) -> str | None:
-    """The id or name of which the answer says that there is no such thing, where a request names but one of the kind."""
+    """The id or name of which the answer says that there is no such thing, where a request names but one of them."""
     for collection, noun in _NOUNS.items():
         if f"there is no such {noun}" in message:
             _, found, rest = path.partition(f"/v1/{collection}/")
