@@ -6,7 +6,7 @@ this way and no other; neither imports what a stage imports.
 
 Events: ``{"time", "event", "stage", …}`` with ``event`` one of
 
-* ``progress``  ``done total unit rate eta_s``
+* ``progress``  ``done total unit rate eta_s`` (null where nothing tells it)
 * ``metrics``   ``step values``
 * ``warning``   ``code message``
 * ``health``    ``state reason`` (of a training run: ``healthy``, ``stalled`` or ``collapsed``, whenever it changes)
@@ -37,9 +37,10 @@ from pydantic import BaseModel, ValidationError
 
 from preprocessing.again import again, goes_on, in_job
 from preprocessing.errors import Interrupted, NotNowError, ResourceError, RgrlError, UsageError
+from preprocessing.fault_words import fault_words, meant_value
 from preprocessing.unknown_fields import fields_beside, meant_field
 
-__all__ = ["COMPILING", "FULL", "Emitter", "StageMain", "disk_errors", "run_stage", "usage_error"]
+__all__ = ["COMPILING", "FEW_STEPS", "FULL", "Emitter", "StageMain", "disk_errors", "run_stage", "usage_error"]
 
 EVENTS_VARIABLE = "RGRL_EVENTS"
 PARENT_VARIABLE = "RGRL_PARENT"
@@ -49,6 +50,8 @@ COMPILING = "compiling"
 """The code of the warning that kernels are being compiled."""
 PROGRESS_INTERVAL_S = 0.2
 RATE_REPORTS = 100
+FEW_STEPS = 4
+"""A part of no more than these tells no time left: its steps are long, and seldom alike."""
 STORAGE = {
     errno.ENOSPC: "no space is left",
     errno.EDQUOT: "the quota is used up",
@@ -80,7 +83,8 @@ class Emitter:
     def progress(self, done: int, total: int, unit: str) -> None:
         """Report ``done`` of ``total``; at most five events a second, the first and last always.
 
-        ``rate`` is that of the last reports, so that a pause long ago does not count.
+        ``rate`` is that of the last reports, so that a pause long ago does not count. A part of few steps has no
+        ``eta_s``.
         """
         now = time.monotonic()
         if self._unit != unit or (self._reports and done < self._reports[-1][1]):
@@ -91,7 +95,7 @@ class Emitter:
         self._reports.append((now, done))
         began, first = self._reports[0]
         rate = (done - first) / (now - began) if now > began else 0.0
-        eta_s = (total - done) / rate if rate > 0 else None
+        eta_s = (total - done) / rate if rate > 0 and total > FEW_STEPS else None
         self._emit("progress", done=done, total=total, unit=unit, rate=rate, eta_s=eta_s)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
@@ -204,10 +208,10 @@ def usage_error(error: ValidationError, model: type[BaseModel] | None = None, wh
     pointer = "".join(f"/{part}" for part in first["loc"])
     unknown = first["type"] == "extra_forbidden"
     beside = fields_beside(model, first["loc"]) if unknown else []
-    meant = meant_field(model, first["loc"]) if unknown else None
+    meant = meant_field(model, first["loc"]) if unknown else meant_value(first)
     name = f"setting {pointer.strip('/').replace('/', '.')}" if pointer else "settings"
     return UsageError(
-        f"{name}: {'unknown' if unknown else first['msg'].removeprefix('Value error, ')}",
+        f"{name}: {'unknown' if unknown else fault_words(first)}",
         given=first.get("input") if pointer and not unknown else None,
         expected="one of " + ", ".join(beside) if beside else None,
         where=where,

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from preprocessing.errors import InputError
 from preprocessing.input_files import InputFile
+from preprocessing.meant_columns import is_feature_cell, is_feature_type, listed, meant_columns
 
 __all__ = ["Progress", "Table", "open_table", "table_files"]
 
@@ -52,6 +53,10 @@ class Table(ABC):
     def place(self, row: int) -> str:
         """File and row, as a person counts it there, of row ``row`` (from 0 over all parts)."""
 
+    @abstractmethod
+    def likely_features(self) -> set[str]:
+        """The columns that by their types, or their first row, hold features and neither ids nor labels."""
+
     def watched(
         self, columns: Sequence[str], progress: Progress, size: int = BATCH_ROWS
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -79,10 +84,11 @@ class Table(ABC):
     def require(self, column: str, meaning: str) -> str:
         """``column`` itself, or the error that lists the columns there are."""
         if column not in self.types:
+            there_are = meant_columns(column, list(self.types), self.likely_features())
             raise InputError(
                 f"there is no column '{column}' for the {meaning}",
                 where=str(self.path),
-                given="columns " + ", ".join(f"'{name}'" for name in self.types),
+                given="columns " + listed([f"'{name}'" for name in there_are]),
                 expected=f"a column '{column}'",
                 remedy=f"name the {meaning} column in the settings, or rename it in the table",
             )
@@ -91,6 +97,9 @@ class Table(ABC):
 
 class _ParquetTable(Table):
     typed = True
+
+    def likely_features(self) -> set[str]:
+        return {name for name, kind in self.types.items() if is_feature_type(kind)}
 
     def batches(self, columns: Sequence[str], size: int = BATCH_ROWS) -> Iterator[tuple[int, pa.RecordBatch]]:
         first = 0
@@ -119,6 +128,11 @@ class _ParquetTable(Table):
 
 class _CsvTable(Table):
     typed = False
+
+    def likely_features(self) -> set[str]:
+        for _, batch in self.batches(list(self.types), 1):
+            return {name for name, cell in batch.to_pylist()[0].items() if cell is not None and is_feature_cell(cell)}
+        return set()
 
     def batches(self, columns: Sequence[str], size: int = BATCH_ROWS) -> Iterator[tuple[int, pa.RecordBatch]]:
         first = 0

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
 from preprocessing.errors import ArtifactError, InputError, ResourceError, RgrlError, UsageError
+from preprocessing.fault_words import MUST, fault_words, meant_value
 from preprocessing.unknown_fields import fields_beside, meant_field
 from service.causes import cause_of
 
@@ -159,19 +160,6 @@ _REMEDIES: Mapping[int, str] = {
 # More helps nobody, and a body can have as many as bytes.
 TOLD_FAULTS, TOLD_CHARACTERS = 20, 1000
 _UNSAID = "the body looks like JSON, but its Content-Type says something else"
-_EXPECTED = "Input should be "
-_JSON_KINDS: Mapping[str, str] = {
-    "model_type": "an object",
-    "model_attributes_type": "an object",
-    "dict_type": "an object",
-    "list_type": "an array",
-    "tuple_type": "an array",
-    "string_type": "a text",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-}
-"""What JSON calls the types that a fault of pydantic's is about."""
 
 
 class _ProblemResponse(JSONResponse):
@@ -279,7 +267,7 @@ async def _answer_validation(request: Request, error: Exception) -> Response:
             detail = _unknown(body.field_info.annotation, fault["loc"][1:])
         if pointer in by_place:
             # A value of several forms, which is none of them.
-            by_place[pointer].detail += f", or {detail.removeprefix(_EXPECTED)}"
+            by_place[pointer].detail += f", or {detail.removeprefix(MUST)}"
         else:
             by_place[pointer] = FieldProblem(pointer=pointer, code=fault["type"], detail=detail)
     else:
@@ -294,12 +282,8 @@ async def _answer_validation(request: Request, error: Exception) -> Response:
 
 
 def _detail(fault: Mapping[str, Any]) -> str:
-    """pydantic's words, save where they repeat what was given or speak of Python."""
-    if fault["type"] == "union_tag_invalid":
-        return f"expected one of {fault['ctx']['expected_tags']}"
-    if fault["type"] in _JSON_KINDS:
-        return _EXPECTED + _JSON_KINDS[fault["type"]]
-    return str(fault["msg"]).removeprefix("Value error, ")
+    meant = meant_value(fault)
+    return fault_words(fault) + ("" if meant is None else f"; {meant}")
 
 
 def _unknown(document: Any, place: Sequence[int | str]) -> str:

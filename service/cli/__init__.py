@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from preprocessing.errors import RgrlError
 from service.cli.embedding_stages import embed, evaluate, export, index, train
@@ -23,8 +24,28 @@ from service.cli.upkeep import backup, gc, restore
 
 __all__ = ["app", "main"]
 
+
+class _Plain(TyperGroup):
+    """Says what is wrong with an argument in plain words, not in those of the library that has found it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            from pydantic import ValidationError
+
+            from preprocessing.fault_words import fault_words, meant_value
+
+            if isinstance(error.__cause__, ValidationError):
+                fault = error.__cause__.errors(include_url=False)[0]
+                words, meant = fault_words(fault).rstrip("."), meant_value(fault)
+                error.message = f"{words}." if meant is None else f"{words}. {meant.capitalize()}"
+            raise
+
+
 app = typer.Typer(
     name="rgrl",
+    cls=_Plain,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

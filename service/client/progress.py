@@ -12,19 +12,18 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
-from preprocessing.stage import COMPILING
+from preprocessing.stage import COMPILING, FEW_STEPS
 
 __all__ = ["ProgressView"]
 
 LINE_EVERY_S = 10.0
-FEW_STEPS = 2
 TEXT_WIDTH = 74
 """What texts of a line take: `train: nodes and layers embedded`, 100 %, a rate, the time left, a loss."""
 
 
 class ProgressView:
     """Draws events as they come; without a terminal, a line every ten seconds, and one at the end of a stage's part. A
-    part of few steps has long ones: each that is reached is told.
+    part of few steps has long ones: each that is reached is told. What has no time left to tell has no rate.
     """
 
     compiling_said = False
@@ -89,7 +88,7 @@ class ProgressView:
             task,
             completed=done,
             total=total,
-            rate=f"{rate:,.1f}/s" if rate else "",
+            rate="" if not rate or eta is None else f"{rate:,.1f}/s",
             left="" if done == total or eta is None else _duration(eta),
         )
         if not self._progress.disable:

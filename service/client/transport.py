@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import httpx2
 
@@ -36,12 +36,14 @@ TIMEOUT_S = 120.0
 class ApiError(RgrlError):
     """The server's answer to a request it did not fulfil: ``code``, ``status``, ``request_id``, ``errors``."""
 
-    def __init__(self, status: int, problem: dict[str, Any], sent: Any = None) -> None:
-        """``sent`` is the request's body. The answer names no value: the one that its pointer names there is given."""
+    def __init__(self, status: int, problem: dict[str, Any], sent: Any = None, path: str = "") -> None:
+        """``sent`` is the request's body, of ``path``. The answer names no value: given is the one that its pointer
+        names there, or else what the request names of which it says that there is no such thing.
+        """
         errors = problem.get("errors") or []
         message = str(problem.get("detail") or problem.get("title") or f"HTTP status {status}")
         pointer = errors[0]["pointer"] if errors else None
-        given, where = _at(sent, pointer), None
+        given, where = _at(sent, pointer) if pointer else _absent(path, sent, message), None
         if len(errors) == 1:
             told = errors[0]["detail"] in message
             message = message if told else errors[0]["detail"]
@@ -104,6 +106,8 @@ class UnreachableError(RgrlError):
     retryable = True
 
 
+_NOUNS = {"jobs": "job", "graphs": "graph", "embeddings": "embedding set", "aliases": "alias"}
+"""What the things of a collection are called in answers."""
 _INVALID_CODES = {"usage_invalid", "validation_failed", "limit_exceeded"}
 
 
@@ -120,6 +124,17 @@ def _at(document: Any, pointer: str | None) -> Any:
         else:
             return None
     return None if isinstance(document, dict | list) else document
+
+
+def _absent(path: str, sent: Any, message: str) -> str | None:
+    """The id or name of which the answer says that there is no such thing, where a request names but one of them."""
+    for collection, noun in _NOUNS.items():
+        if f"there is no such {noun}" in message:
+            _, found, rest = path.partition(f"/v1/{collection}/")
+            field = noun.partition(" ")[0]
+            alone = isinstance(sent, dict) and not sent.get("previous")
+            return rest.partition("/")[0] if found else sent.get(field) if alone else None
+    return None
 
 
 def _name(pointer: str) -> str:
@@ -146,7 +161,7 @@ def _error(response: httpx2.Response, sent: Any = None) -> ApiError:
         kind = ServerFaultError
     else:
         kind = InvalidRequestError if problem.get("code") in _INVALID_CODES else RejectedError
-    return kind(status, problem, sent)
+    return kind(status, problem, sent, unquote(response.request.url.path))
 
 
 class Transport:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from preprocessing.artifact import read_manifest
 from preprocessing.bundle import PPR, Bundle
 from preprocessing.edge_tables import check_no_nodes
 from preprocessing.errors import ArtifactError, InputError, ResourceError, UsageError
+from preprocessing.meant_columns import listed
 from preprocessing.previous import Previous
 from preprocessing.settings import PreprocessSettings, PreviousSettings
 from service.errors import ConflictError
@@ -31,8 +31,6 @@ from service.store import Embedding, Graph
 from trainer.settings import EmbedSettings, TrainSettings, check_extras, check_fits
 
 __all__ = ["check_columns", "check_feasible"]
-
-TOLD_COLUMNS = 20
 
 
 def check_feasible(
@@ -96,11 +94,10 @@ def check_columns(source: dict[str, Any], pointer: str) -> None:
     missing = missing_column(source)
     if missing is not None:
         option, name, columns = missing
-        columns = list(dict.fromkeys([*get_close_matches(name, columns), *columns]))
         raise InputError(
             f"the graph's table has no column {name}, which its source names (source.{option})",
-            expected=f"one of: {', '.join(columns[:TOLD_COLUMNS])}{', …' if len(columns) > TOLD_COLUMNS else ''}",
-            remedy="name the right column; a graph that is registered already, register again",
+            expected=f"one of: {listed(columns)}",
+            remedy="name a column that there is; a graph that is registered already is to be registered anew with it",
             pointer=pointer,
         )
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from preprocessing.meant_columns import is_feature_cell, is_feature_type, meant_columns
 from service.store import Graph
 
 __all__ = ["GraphSize", "edge_tables", "graph_size", "missing_column", "table_bytes", "table_columns"]
@@ -95,14 +96,13 @@ def edge_tables(source: dict[str, Any]) -> list[str]:
 
 def table_columns(name: str) -> list[str]:
     """The columns of a table in their order; none where nothing can be told here: URIs, files that are gone."""
-    try:
-        return list(_table(Path(name)).numbers)
-    except (OSError, EOFError, ValueError, KeyError, IndexError, pa.ArrowException, csv.Error):
-        return []
+    table = _readable(name)
+    return [] if table is None else list(table.numbers)
 
 
 def missing_column(source: dict[str, Any]) -> tuple[str, str, list[str]] | None:
-    """The first option of a table source that names a column which its table has not, that, and the columns it has.
+    """The first option of a table source that names a column which its table has not, that, and the columns it has,
+    those that may be meant first.
 
     None where all are there, or nothing can be told here: other kinds of source, URIs, files that are gone.
     """
@@ -110,24 +110,25 @@ def missing_column(source: dict[str, Any]) -> tuple[str, str, list[str]] | None:
         return None
     nodes = [source["nodes"]] if source.get("nodes") else []
     for tables, options in ((nodes, _NODE_COLUMNS), (edge_tables(source), _EDGE_COLUMNS)):
-        found = [columns for columns in map(table_columns, tables) if columns]
-        for option, columns in ((option, columns) for option in options for columns in found):
+        found = [table for table in map(_readable, tables) if table is not None]
+        for option, table in ((option, table) for option in options for table in found):
             named = source.get(option)
             for name in [named] if isinstance(named, str) else named or []:
-                if name not in columns:
-                    return option, name, columns
+                if name not in table.numbers:
+                    return option, name, meant_columns(name, list(table.numbers), table.features)
     return None
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Rows; by column, how many numbers it holds (0: text) and whether they are numbers of words; the span of integers
-    of a column that tells it.
+    """Rows; by column, how many numbers it holds (0: text), whether they are numbers of words, and whether it is most
+    likely of features; the span of integers of a column that tells it.
     """
 
     rows: int
     numbers: dict[str, int]
     words: frozenset[str]
+    features: frozenset[str]
     spans: dict[str, tuple[int, int]]
 
 
@@ -161,6 +162,13 @@ def _features(source: dict[str, Any], numbers: dict[str, int]) -> list[str]:
     return [name for name, held in numbers.items() if held and name not in others]
 
 
+def _readable(name: str) -> _Table | None:
+    try:
+        return _table(Path(name))
+    except (OSError, EOFError, ValueError, KeyError, IndexError, pa.ArrowException, csv.Error):
+        return None
+
+
 def _table(path: Path) -> _Table:
     parts = [path] if path.is_file() else _parts(path)
     return _parquet(parts) if parts[0].suffix.lower() == ".parquet" else _csv(parts)
@@ -176,13 +184,14 @@ def _parts(folder: Path) -> list[Path]:
 
 def _parquet(parts: list[Path]) -> _Table:
     rows, numbers, spans = 0, dict[str, int](), dict[str, tuple[int, int]]()
-    words: set[str] = set()
+    words, features = set[str](), set[str]()
     for part in parts:
         file = pq.read_metadata(part)
         types = {field.name: field.type for field in file.schema.to_arrow_schema()}
         words |= {
             name for name, kind in types.items() if pa.types.is_list(kind) and pa.types.is_integer(kind.value_type)
         }
+        features |= {name for name, kind in types.items() if is_feature_type(kind)}
         rows += file.num_rows
         for group in range(file.num_row_groups):
             for number in range(file.num_columns):
@@ -193,7 +202,7 @@ def _parquet(parts: list[Path]) -> _Table:
                 if told is not None and told.has_min_max and isinstance(told.min, int):
                     low, high = spans.get(name, (told.min, told.max))
                     spans[name] = min(low, told.min), max(high, told.max)
-    return _Table(rows, numbers, frozenset(words), spans)
+    return _Table(rows, numbers, frozenset(words), frozenset(features), spans)
 
 
 def _csv(parts: list[Path]) -> _Table:
@@ -206,7 +215,8 @@ def _csv(parts: list[Path]) -> _Table:
     starts = [total * (2 * piece + 1) // (2 * CSV_PIECES) for piece in range(CSV_PIECES)]
     rows = round(total * sum(_rows_a_byte(parts, sizes, start) for start in starts) / CSV_PIECES) - len(parts)
     numbers = {name: rows * _is_number(cell) for name, cell in zip(names, cells, strict=False)}
-    return _Table(max(rows, 1), numbers, frozenset(), {})
+    features = frozenset(name for name, cell in zip(names, cells, strict=False) if is_feature_cell(cell))
+    return _Table(max(rows, 1), numbers, frozenset(), features, {})
 
 
 def _rows_a_byte(parts: list[Path], sizes: list[int], start: int) -> float:

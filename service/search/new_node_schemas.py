@@ -39,7 +39,7 @@ Features = Annotated[
     Discriminator(
         _layout,
         custom_error_type="features_type",
-        custom_error_message="Input should be an array of numbers, or an object of columns and values",
+        custom_error_message="must be an array of numbers, or an object of columns and values",
     ),
 ]
 

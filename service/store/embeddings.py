@@ -168,7 +168,7 @@ def find_embedding(connection: Connection, ref: str) -> Embedding:
         raise NotFoundError(
             "there is no such embedding set or alias",
             given=ref,
-            remedy="list the embedding sets and aliases to see which there are",
+            remedy="`rgrl embeddings list` and `rgrl aliases list` tell which there are",
         )
     return Embedding(**row._mapping, aliases=_names(connection, [row.id])[row.id])
 
@@ -209,7 +209,7 @@ def point_alias(connection: Connection, name: str, identity: str) -> Alias:
 def _find_alias(connection: Connection, name: str) -> Alias:
     row = connection.execute(select(aliases).where(aliases.c.name == name)).one_or_none()
     if row is None:
-        raise NotFoundError("there is no such alias", given=name, remedy="list the aliases to see which there are")
+        raise NotFoundError("there is no such alias", given=name, remedy="`rgrl aliases list` tells which there are")
     return Alias(**row._mapping)
 
 

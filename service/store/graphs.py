@@ -103,7 +103,12 @@ def find_graph(connection: Connection, identity: str) -> Graph:
     """The live graph of that id, inside a transaction; ``NotFoundError``."""
     row = connection.execute(select(graphs).where(graphs.c.id == identity, graphs.c.state != "deleting")).one_or_none()
     if row is None:
-        raise NotFoundError("there is no such graph", given=identity, remedy="list the graphs to see which there are")
+        raise NotFoundError(
+            "there is no such graph",
+            given=identity,
+            expected="a graph's id, not its name",
+            remedy="`rgrl graphs list` tells the ids",
+        )
     return Graph(**row._mapping)
 
 

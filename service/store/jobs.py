@@ -167,7 +167,7 @@ def find_job(connection: Connection, identity: str) -> Job:
     """The job of that id, inside a transaction; ``NotFoundError``."""
     row = connection.execute(select(*_COLUMNS).where(jobs.c.id == identity)).one_or_none()
     if row is None:
-        raise NotFoundError("there is no such job", given=identity, remedy="list the jobs to see which there are")
+        raise NotFoundError("there is no such job", given=identity, remedy="`rgrl jobs list` tells which there are")
     return _with_transitions(connection, [row])[0]
 
 

@@ -59,5 +59,5 @@ class ApiKeys(Database):
             )
             if changed.rowcount == 0:
                 raise NotFoundError(
-                    "there is no live key of that id", given=identity, remedy="list the keys to see which there are"
+                    "there is no live key of that id", given=identity, remedy="`rgrl keys list` tells which there are"
                 )

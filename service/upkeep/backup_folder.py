@@ -21,6 +21,7 @@ from sqlalchemy.exc import OperationalError
 
 from preprocessing.artifact import fingerprint, read_plain
 from preprocessing.errors import ArtifactError, NotNowError, ResourceError, UsageError
+from preprocessing.fault_words import fault_words
 from service.causes import cause_of
 from service.store.identity import read_identity
 
@@ -213,7 +214,7 @@ def read_backup(source: Path) -> dict[str, Any]:
         _Written.model_validate(written)
     except ValidationError as error:
         found = error.errors()[0]
-        damage = f"{'.'.join(map(str, found['loc']))}: {found['msg']}"
+        damage = f"{'.'.join(map(str, found['loc']))}: {fault_words(found)}"
     else:
         for place in written["files"]:
             checked_place(place)

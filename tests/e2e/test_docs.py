@@ -265,6 +265,32 @@ def test_what_is_not_run_is_counted() -> None:
     assert {block.language for block in found} <= {*LANGUAGES, "json", "text"}
 
 
+def test_the_readme_says_how_many_blocks_are_not_run_and_when_slow_ones_are() -> None:
+    said = re.search(r"is run by a test, on small inputs, but for (\d+): .*`pytest -m slow` alone", read("README.md"))
+    assert said is not None
+    assert int(said[1]) == sum(NOT_RUN.values())
+    assert any(block.slow for page in PAGES for block in blocks(page))
+
+
+def test_the_methods_best_figures_are_those_of_the_last_run() -> None:
+    """That the benchmarks tell of below the table of best settings, or the table's own where nothing ran again."""
+    benchmarks, method = read("docs/benchmarks.md"), read("docs/method.md")
+    table, _, rest = benchmarks.partition("The tables of best settings were measured before")
+    again = rest.partition("## ")[0]
+    for name in ("Cora", "Photo", "Computers", "CS", "Physics"):
+        ran = re.search(rf"\b{name} \**(\d\d\.\d\d)", again) or re.search(rf"\| {name} \| \*\*(\S+)\*\*", table)
+        shown = re.search(rf"^\| {name} \| \S+ \| (\S+) \|", method, re.MULTILINE)
+        assert ran is not None
+        assert shown is not None
+        assert shown[1] == ran[1], name
+    for name in ("CS", "Physics"):
+        ran = re.search(rf"of {name} (\.\d+), \.\d+ and (?:hard )?(\.\d+)", again)
+        shown = re.search(rf"^\| {name} \| (\.\d+) \(\.\d+\) \| (\.\d+) ", method, re.MULTILINE)
+        assert ran is not None
+        assert shown is not None
+        assert shown.groups() == ran.groups(), name
+
+
 def leaf(words: list[str]) -> tuple[click.Command, list[str]]:
     """The command that the words name, and its arguments."""
     command: click.Command = typer.main.get_command(app)

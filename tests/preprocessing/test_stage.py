@@ -227,3 +227,16 @@ def test_the_rate_forgets_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(events) == 301
     assert events[100]["rate"] < 0.03
     assert (events[300]["rate"], events[300]["eta_s"]) == (0.5, 200)
+
+
+@pytest.mark.parametrize("total", [2, 4, 5])
+def test_a_part_of_few_steps_tells_no_time_left(monkeypatch: pytest.MonkeyPatch, total: int) -> None:
+    """One second for its first step says nothing of the minutes that its second takes."""
+    now, told = [1000.0], []
+    monkeypatch.setattr("preprocessing.stage.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(Emitter, "_emit", lambda _self, _event, **fields: told.append(fields["eta_s"]))
+    emitter = Emitter("index")
+    for done in range(total + 1):
+        emitter.progress(done, total, "steps of the map")
+        now[0] += 1
+    assert told == [None] * (total + 1) if total <= 4 else told == [None, 4, 3, 2, 1, 0]

@@ -132,7 +132,11 @@ def test_ingest_says_what_it_made(tmp_path: Path, rgrl: Callable[..., tuple[int,
     [
         (["train", "b", "o", "--set", "optimizer.lr=-1"], ["optimizer.lr", "greater than 0"]),
         (["train", "b", "o", "--set", "optimizer.rate=1"], ["optimizer.rate", "unknown"]),
-        (["train", "b", "o", "--set", "run.epochs=many"], ["run.epochs", "integer"]),
+        (
+            ["train", "b", "o", "--set", "run.epochs=many"],
+            ["run.epochs: must be a whole number\n  given: many"],
+        ),
+        (["train", "b", "o", "--set", "objective=rgl"], ["must be 'rgrl', ", "remedy: did you mean 'rgrl'?"]),
         (["train", "b", "o", "--set", "run.epochs"], ["--set", "run.epochs"]),
         (["train", "b", "o", "--set", "run=1", "--set", "run.epochs=2"], ["--set run.epochs"]),
         (["train", "b", "o", "--preset", "nobody"], ["no such preset", "nobody", "cora"]),
@@ -169,6 +173,20 @@ def test_bad_usage_ends_with_2_and_names_the_option(
 )
 def test_what_is_no_command_ends_with_2(arguments: list[str], rgrl: Callable[..., tuple[int, str, str]]) -> None:
     assert rgrl(*arguments)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["jobs", "submit", "pipline"], ["'kind': 'pipline' is not one of", "'pipeline'. Did you mean 'pipeline'?"]),
+        (["serve", "--port", "x"], ["must be a whole number."]),
+    ],
+)
+def test_an_argument_is_refused_in_plain_words(
+    arguments: list[str], words: list[str], rgrl: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, _, err = rgrl(*arguments)
+    assert (code, [word for word in words if word not in err], "Value error" in err) == (2, [], False), err
 
 
 def test_settings_are_typed_by_their_model(

@@ -199,6 +199,16 @@ def test_each_of_a_parts_few_steps_is_told_when_it_is_reached() -> None:
     with ProgressView(console) as view:
         for done in range(3):
             view.show("progress", "index", {"unit": "steps of the map", "done": done, "total": 2})
-        view.show("progress", "train", {"unit": "steps", "done": 1, "total": 3})
+        view.show("progress", "train", {"unit": "steps", "done": 1, "total": 5})
     told = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert told == [f"index: steps of the map {done} of 2" for done in (1, 2)]
+
+
+def test_what_has_no_time_left_to_tell_has_no_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.client.progress.LINE_EVERY_S", 0.0)
+    console = Console(file=io.StringIO(), width=200)
+    with ProgressView(console) as view:
+        for eta in (None, 3.0):
+            view.show("progress", "index", {"unit": "nodes", "done": 1, "total": 9, "rate": 1.2, "eta_s": eta})
+    told = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert told == ["index: nodes 1 of 9", "index: nodes 1 of 9, 1.2/s, 0:03 left"]

@@ -150,10 +150,14 @@ def test_server_errors_have_exit_codes(remote: Callable[..., tuple[int, str, str
         (["jobs", "delete", "job_none"], ["there is no such job"]),
         (["graphs", "delete", "none"], ["there is no such graph"]),
         (["embeddings", "delete", "none"], ["there is no such embedding"]),
-        (["jobs", "list", "--status", "lost"], ["status", "Input should be"]),
+        (["jobs", "list", "--status", "lost"], ["status", "must be"]),
         (["jobs", "submit", "train", "--graph", "graph_none"], ["there is no such graph"]),
         (["jobs", "submit", "train", "--set", "train.optimizer.lr=-1"], ["graph: Field required", "greater than 0"]),
         (["jobs", "submit", "index", "--set", "index.links=1"], ["embedding: Field required", "greater than"]),
+        (
+            ["jobs", "submit", "train", "--graph", "graph_none", "--set", "train.objective=rgl"],
+            ["train.objective: must be 'rgrl', ", "did you mean 'rgrl'?"],
+        ),
         (["graphs", "show", "none"], ["there is no such graph"]),
         (["embeddings", "show", "none"], ["there is no such embedding"]),
         (["aliases", "delete", "none"], ["there is no such alias"]),
@@ -166,6 +170,27 @@ def test_a_fault_is_told_once_and_in_words_of_the_command_line(
     assert (code != 0, out) == (True, "")
     assert {words: err.count(words) for words in once} == dict.fromkeys(once, 1), err
     assert [word for word in ("GET ", "POST ", "/v1", "query/", "  /") if word in err] == [], err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (["jobs", "show", "nope"], "`rgrl jobs list`"),
+        (["jobs", "logs", "nope"], "`rgrl jobs list`"),
+        (["graphs", "show", "nope"], "`rgrl graphs list` tells the ids"),
+        (["jobs", "submit", "train", "--graph", "graph_nope"], "`rgrl graphs list`"),
+        (["neighbors", "nope", "1"], "`rgrl embeddings list` and `rgrl aliases list`"),
+        (["lookup", "nope", "1"], "`rgrl embeddings list` and `rgrl aliases list`"),
+        (["aliases", "set", "mine", "nope"], "`rgrl embeddings list` and `rgrl aliases list`"),
+        (["aliases", "delete", "nope"], "`rgrl aliases list`"),
+    ],
+)
+def test_what_there_is_not_is_told_with_what_was_given_and_where_to_look(
+    remote: Callable[..., tuple[int, str, str]], arguments: list[str], remedy: str
+) -> None:
+    code, _, err = remote(*arguments)
+    assert (code, f"given: {'graph_' * ('--graph' in arguments)}nope\n" in err, remedy in err) == (3, True, True), err
+    assert ("a graph's id, not its name" in err) is ("graph" in remedy)
 
 
 def test_lookup_and_neighbors(remote: Callable[..., tuple[int, str, str]], embedding: str) -> None:

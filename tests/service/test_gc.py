@@ -224,7 +224,7 @@ def test_days_that_cannot_have_gone_by_are_one_clear_error(
     home: ServiceSettings, filled: Filled, rgrl: Run, days: str
 ) -> None:
     code, _, err = rgrl("gc", "--home", home.home, f"--unaliased-days={days}")
-    too_low = "--unaliased-days': Input should be greater than or equal to 0"
+    too_low = "--unaliased-days': must be greater than or equal to 0"
     assert (code, (too_low if days in {"-inf", "nan"} else "expected: days from 0 to 36500") in err) == (2, True)
     assert rgrl("gc", "--home", home.home, "--unaliased-days=36500")[0] == 0
     assert (home.embeddings / filled.embedding).exists()

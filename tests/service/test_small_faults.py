@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from service_harness import Server, running_app, settings_in
 from service_world import World, world
 
 from preprocessing import artifact
+from preprocessing.errors import InputError
+from preprocessing.input_files import InputFile
+from preprocessing.tables import open_table
 from service.api.accept import ARROW_STREAM
 from service.cli.graph_tables import ingest
 from service.cli.options import connect
@@ -64,8 +68,8 @@ def refusals(folder: Path, source: dict[str, object]) -> Iterator[dict[str, str]
     ("option", "column", "told"),
     [
         ("label", "klass", "class, id, x"),
-        ("features", ["x", "y"], "id, x, class"),
-        ("node_id", "key", "id, x, class"),
+        ("features", ["x", "y"], "id, class, x"),
+        ("node_id", "key", "id, class, x"),
         ("source", "from", "source, target, w"),
         ("weight", "weight", "source, target, w"),
     ],
@@ -108,8 +112,27 @@ def test_columns_that_there_are_or_that_nobody_can_look_at_are_no_fault(tables: 
     assert missing_column(whole | {"nodes": str(tables / "nodes.csv"), "label": "klass"}) == (
         "label",
         "klass",
-        ["id", "x", "class"],
+        ["class", "id", "x"],
     )
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_the_columns_that_can_be_meant_come_before_the_features(tmp_path: Path, suffix: str) -> None:
+    """Of a wide table no more than twenty are told; ingest tells the same."""
+    features = {f"f{number}": [0.5, 1.0] for number in range(30)}
+    columns = {"f": [[1.0], [2.0]]} if suffix == "parquet" else {}
+    table = pa.table({**columns, **features, "nodeid": [1, 2], "topic": ["a", "b"]})
+    path, edges = tmp_path / f"nodes.{suffix}", tmp_path / "edges.parquet"
+    pq.write_table(pa.table({"source": [1], "target": [2]}), edges)
+    pq.write_table(table, path) if suffix == "parquet" else pa_csv.write_csv(table, path)
+    source = {"kind": "tables", "edges": str(edges), "nodes": str(path), "node_id": "key", "label": "klass"}
+    told, more = ["nodeid", "topic", *columns, *features][:20], f", … and {len(columns) + 12} more"
+    with pytest.raises(InputError) as refused:
+        check_columns(source, "/source")
+    assert refused.value.expected == f"one of: {', '.join(told)}{more}"
+    with pytest.raises(InputError) as refused:
+        open_table(InputFile.at(path)).require("key", "node id")
+    assert refused.value.given == f"columns {', '.join(map(repr, told))}{more}"
 
 
 def test_columns_have_one_name_in_every_command() -> None:

@@ -30,9 +30,9 @@ export function progressWords({ phase, progress }: Pick<Job, "phase" | "progress
   return `${phase} ${number(progress.done)} of ${number(progress.total)} ${progress.unit}${left}`;
 }
 
-/** How fast it goes; nothing of what has not moved yet. */
+/** How fast it goes; nothing of what has not moved yet, nor of a part of few steps, which tells no time left. */
 export function speed({ phase, progress }: Pick<Job, "phase" | "progress">): string {
-  if (!progress || progress.stage !== phase || progress.compiling || !progress.rate) return "";
+  if (!progress || progress.stage !== phase || progress.compiling || !progress.rate || progress.eta_s === null) return "";
   return `${figure(progress.rate)} ${progress.unit} a second`;
 }
 
