@@ -129,7 +129,7 @@ def job_of(client: Any, job: str) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def wait_for(true: Callable[[], Any], what: str = "", seconds: float = 30.0) -> Any:
+def wait_for(true: Callable[[], Any], what: str = "", seconds: float = 60.0) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = true()

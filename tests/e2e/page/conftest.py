@@ -19,7 +19,7 @@ CHROMIUM = shutil.which("chromium")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 TOKEN = "rgrl-key"
 # What waits for a server's start or a job's end, beside other tests.
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=40_000)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def look(browser: Browser) -> Iterator[Look]:
             base_url=home,
         )
         contexts.append(context)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(40_000)
         if key:
             context.add_init_script(f"sessionStorage.getItem('{TOKEN}') ?? sessionStorage.setItem('{TOKEN}', '{key}')")
 
