@@ -267,6 +267,12 @@ def test_rows_are_walked_by_j_and_k_and_long_lists_by_pages(filled: Filled, look
     expect(page.locator("tbody tr")).to_have_count(57)
     expect(page.get_by_role("button", name="Show more")).to_have_count(0)
     expect(page.locator("tbody tr:nth-child(51) a").first).to_be_focused()
+    # A list that is asked for again takes no focus.
+    page.goto("/#/jobs")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    page.evaluate("document.activeElement.blur()")
+    page.wait_for_timeout(2500)
+    assert page.evaluate("document.activeElement.tagName") == "BODY"
 
 
 def test_a_graph_is_registered_looked_into_and_deleted(filled: Filled, look: Look) -> None:

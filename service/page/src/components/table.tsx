@@ -76,10 +76,12 @@ function Pages<Row>({ path, every = 0, empty, ...table }: ListProps<Row>) {
   const shown = data ?? last;
   if (data && data !== last) setLast(data);
   // With the last page the button has gone; it leaves the focus to the first row that it brought.
-  const before = useRef(0);
+  const before = useRef<number | null>(null);
   useEffect(() => {
-    if (!data || data.next_cursor || document.activeElement !== document.body) return;
-    document.querySelectorAll(".table-frame tbody tr")[before.current]?.querySelector("a")?.focus();
+    if (!data || before.current === null) return;
+    const row = document.querySelectorAll(".table-frame tbody tr")[before.current];
+    before.current = null;
+    if (!data.next_cursor && document.activeElement === document.body) row?.querySelector("a")?.focus();
   }, [data]);
   const more = () => {
     if (!data) return;
