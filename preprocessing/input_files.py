@@ -94,11 +94,11 @@ class InputFile:
         """The files directly in the folder whose names are wanted, in no order; ``InputError`` for what looks like one
         and is none, such as a link to nothing.
         """
-        infos = self.filesystem.get_file_info(pa_fs.FileSelector(self.path))
+        listing: Any = pa_fs.FileSelector(self.path)
         if isinstance(self.filesystem, pa_fs.LocalFileSystem):
-            # Arrow leaves out links to nothing.
-            left_out = {entry.name for entry in Path(self.path).iterdir()} - {info.base_name for info in infos}
-            infos += self.filesystem.get_file_info([f"{self.path}/{name}" for name in left_out])
+            # Arrow's own listing leaves out links to nothing.
+            listing = [str(entry) for entry in Path(self.path).iterdir()]
+        infos = self.filesystem.get_file_info(listing)
         # What follows a question mark tells where the file system is, not where the file.
         folder, mark, query = self.name.partition("?")
         found = []

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 import pyarrow as pa
 
-__all__ = ["is_feature_cell", "is_feature_type", "listed", "meant_columns"]
+__all__ = ["is_feature_cell", "is_feature_type", "is_number", "listed", "meant_columns"]
 
 TOLD_COLUMNS = 20
 
@@ -31,8 +31,13 @@ def is_feature_type(kind: pa.DataType) -> bool:
 
 def is_feature_cell(cell: str) -> bool:
     """The same of a CSV's column, by a cell of it: a number that is spelled as no whole one."""
+    return is_number(cell) and not cell.strip().lstrip("+-").isdigit()
+
+
+def is_number(cell: str) -> bool:
+    """Whether the cell of a CSV can be read as a number."""
     try:
         float(cell)
     except ValueError:
         return False
-    return not cell.strip().lstrip("+-").isdigit()
+    return True

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from preprocessing.meant_columns import is_feature_cell, is_feature_type, meant_columns
+from preprocessing.meant_columns import is_feature_cell, is_feature_type, is_number, meant_columns
 from service.store import Graph
 
 __all__ = ["GraphSize", "edge_tables", "graph_size", "missing_column", "table_bytes", "table_columns"]
@@ -110,8 +110,10 @@ def missing_column(source: dict[str, Any]) -> tuple[str, str, list[str]] | None:
         return None
     nodes = [source["nodes"]] if source.get("nodes") else []
     for tables, options in ((nodes, _NODE_COLUMNS), (edge_tables(source), _EDGE_COLUMNS)):
-        found = [table for table in map(_readable, tables) if table is not None]
-        for option, table in ((option, table) for option in options for table in found):
+        given = [option for option in options if source.get(option)]
+        # Reading them is for nothing where no column is named.
+        found = [table for table in map(_readable, tables if given else []) if table is not None]
+        for option, table in ((option, table) for option in given for table in found):
             named = source.get(option)
             for name in [named] if isinstance(named, str) else named or []:
                 if name not in table.numbers:
@@ -214,7 +216,7 @@ def _csv(parts: list[Path]) -> _Table:
     total = sum(sizes)
     starts = [total * (2 * piece + 1) // (2 * CSV_PIECES) for piece in range(CSV_PIECES)]
     rows = round(total * sum(_rows_a_byte(parts, sizes, start) for start in starts) / CSV_PIECES) - len(parts)
-    numbers = {name: rows * _is_number(cell) for name, cell in zip(names, cells, strict=False)}
+    numbers = {name: rows * is_number(cell) for name, cell in zip(names, cells, strict=False)}
     features = frozenset(name for name, cell in zip(names, cells, strict=False) if is_feature_cell(cell))
     return _Table(max(rows, 1), numbers, frozenset(), features, {})
 
@@ -231,14 +233,6 @@ def _rows_a_byte(parts: list[Path], sizes: list[int], start: int) -> float:
             return len(whole) / sum(whole)
         start -= size
     raise IndexError(start)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _of_npz(source: dict[str, Any], twice: int, width: int) -> GraphSize:

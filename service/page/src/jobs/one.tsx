@@ -4,10 +4,11 @@ import { useState } from "preact/hooks";
 
 import { changed, post, send } from "../api/client";
 import { useQuery } from "../api/query";
-import type { Graph, Job } from "../api/types";
+import type { Job } from "../api/types";
 import { Chart } from "../components/chart";
 import { confirm } from "../components/dialog";
 import { Gone } from "../components/gone";
+import { Named } from "../components/named";
 import { Needs } from "../components/needs";
 import { Empty, Loading, Note, ProblemNote, sentence, Words } from "../components/notes";
 import { tell } from "../components/toasts";
@@ -239,10 +240,10 @@ function facts(job: Job): Fact[] {
   return [
     ["Id", <Copy text={job.id} />],
     ["Kind", job.kind],
-    ["Graph", <NamedGraph id={job.graph} />],
+    ["Graph", <Named of="graphs" id={job.graph} />],
     ["Encoder", job.encoder && <a href={link(["embeddings", job.encoder])}>{shortId(job.encoder)}</a>],
     ["Embedding set", job.embedding && <a href={link(["embeddings", job.embedding])}>{shortId(job.embedding)}</a>],
-    ["New graph", job.new_graph && <NamedGraph id={job.new_graph} />],
+    ["New graph", job.new_graph && <Named of="graphs" id={job.new_graph} />],
     ["Alias", job.alias && alias(job.alias, job)],
     ["Submitted", <span title={moment(job.created_at)}>{ago(job.created_at)}</span>],
     ["Took", job.started_at && duration(between(job.started_at, job.ended_at))],
@@ -261,15 +262,6 @@ function facts(job: Job): Fact[] {
 function alias(name: string, job: Job) {
   if (job.status === "succeeded") return <a href={link(["embeddings", name])}>{name}</a>;
   return `${name}, ${isActive(job) ? "when it has succeeded" : "which it left as it was"}`;
-}
-
-function NamedGraph({ id }: { id: string }) {
-  const { data } = useQuery<Graph>(`/v1/graphs/${encodeURIComponent(id)}`);
-  return (
-    <a href={link(["graphs", id])} title={id}>
-      {data?.name ?? shortId(id)}
-    </a>
-  );
 }
 
 /** How a phase ended, by the status after it; it was done where the job ran on. */
